@@ -195,7 +195,7 @@ def _changes_layout(case: Case, host: Host) -> bool:
     bound = resolve(host.bind(model, target, target.opsets[2]), target, target.opsets[2])
     for requested in ({}, channels_first(structure.entry(structure.read(data)))):
         layouts = {**requested, **case.options.get("layout", {})}
-        interface = interface_layouts(bound.main, apply_signature(model, None)[1], layouts, free=False)
+        interface = interface_layouts(bound.main, apply_signature(model, None)[1], layouts, plan_all=False)
         plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, interface=interface)
         for call in bound.operators():
             if case.op not in {call.op.code, call.op.builtin, *(member.code for member in call.members)}:

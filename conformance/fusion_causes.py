@@ -10,7 +10,7 @@ from conformance.variants import Variant
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Operand, Output
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.graph.node_metadata import source_handler, source_operators
-from onnx_tflite_plugin.guard import BUILTIN, definition, of_pack
+from onnx_tflite_plugin.guard import BUILTIN, definition_location, of_pack
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
 
@@ -33,7 +33,7 @@ class Applied(NamedTuple):
 
     @property
     def check_location(self) -> str:
-        location = definition(self.fusion.check)
+        location = definition_location(self.fusion.check)
         return f" ({location})" if location else ""
 
 
@@ -47,7 +47,7 @@ def messages_on_fusions(trial: ComparableCase, variant: Variant, conversion: Con
         return
     for applied in applied_fusions:
         accepts = f"its check accepts too much{applied.check_location}"
-        lowers = f"its lowering is wrong ({definition(applied.fusion.handler.lower)})"
+        lowers = f"its lowering is wrong ({definition_location(applied.fusion.handler.lower)})"
         causes = [lowers, accepts] if applied.fusion.name in trial.case.fusions else [accepts, lowers]
         yield f"{applied.text}; without it the case passes, so {' or '.join(causes)}"
 

@@ -9,7 +9,7 @@ from conformance.declared import declarations_of, find_operators
 from onnx_tflite_plugin.api import Attribute, Implicit, Operator, Tensor, Terminate, Transparent
 from onnx_tflite_plugin.api.notation import parse_axes
 from onnx_tflite_plugin.conversion import Conversion
-from onnx_tflite_plugin.guard import definition
+from onnx_tflite_plugin.guard import definition_location
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
@@ -161,7 +161,7 @@ def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | N
 def _declaration_locations(op: Operator, host: Host) -> str:
     """Return where packs declare handlers of an operator, in brackets; "" if nowhere."""
     locations = ", ".join(
-        f"the declaration of {handler.name} in {pack}, at {definition(handler.lower)}"
+        f"the declaration of {handler.name} in {pack}, at {definition_location(handler.lower)}"
         for pack, handler in host.registered_handlers(op.code)
         if pack != BUILTIN
     )

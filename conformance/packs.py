@@ -19,7 +19,7 @@ from onnx_tflite_plugin.checked import describe, did_you_mean, plural
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.offers import FUSIONS, Offer, canonical, discover, find_unlisted_pattern
+from onnx_tflite_plugin.host.offers import FUSIONS, Offer, canonical_name, discover, find_unlisted_pattern
 from onnx_tflite_plugin.host.registration import find_misspelled_groups
 from onnx_tflite_plugin.installed import entry_points, iterate_distributions
 
@@ -58,11 +58,11 @@ def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
     not load are a problem if their pack handles one of ``ops``, otherwise a note. Raises PackError if the selected pack is
     not installed or its cases do not load.
     """
-    pack_key = canonical(pack or "")
+    pack_key = canonical_name(pack or "")
     host = _host_of(pack)
-    handlers = [(code, dist) for code, dist in host.handler_names() if pack is None or canonical(dist) == pack_key]
-    entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == pack_key]
-    if pack is not None and not entries and all(canonical(offer.pack) != pack_key for offer in discover()):
+    handlers = [(code, dist) for code, dist in host.handler_names() if pack is None or canonical_name(dist) == pack_key]
+    entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical_name(dist) == pack_key]
+    if pack is not None and not entries and all(canonical_name(offer.pack) != pack_key for offer in discover()):
         raise PackError("no cases to run:", [_missing_pack_problem(pack)])
     codes = {code for code, _ in handlers}
     includes_builtin_cases = pack is None or any(
@@ -86,20 +86,22 @@ def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
                 notes.append(str(problem))
     tested_handlers = tuple(pair for pair in handlers if not ops or pair[0] in ops)
     handler_problems = _handler_problems(host, tested_handlers, cases)
-    fusions = [(fusion.name, dist) for dist, fusion in host.fusions() if pack is None or canonical(dist) == pack_key]
+    fusions = [
+        (fusion.name, dist) for dist, fusion in host.fusions() if pack is None or canonical_name(dist) == pack_key
+    ]
     problems += handler_problems.values()
     cases_by_unloaded_fusion = {} if pack is None else _cases_without_fusion(host, pack, cases)
     if pack is not None:
         problems += _pack_problems(host, pack, handler_problems.values())
         notes += {
-            f"{offer.pack}: {offer.scope_problem}"
+            f"{offer.pack}: {offer.version_problem}"
             for offer in discover()
-            if canonical(offer.pack) == pack_key != BUILTIN and offer.scope_problem
+            if canonical_name(offer.pack) == pack_key != BUILTIN and offer.version_problem
         }
         other_codes = {code for code, _ in handlers if ops and code not in ops}
         loaded_handlers = host.handlers(other_codes)
         failures = ((code, dist, loaded) for code, dist, loaded in loaded_handlers if isinstance(loaded, Failed))
-        notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical(dist) == pack_key]
+        notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical_name(dist) == pack_key]
     skipped = {id(case) for fusion_cases in cases_by_unloaded_fusion.values() for case in fusion_cases}
     notes += [
         f"{plural(len(fusion_cases), 'case')} of {name} not run"
@@ -129,7 +131,7 @@ def _host_of(pack: str | None) -> Host:
     """
     if pack is None:
         return Host()
-    registers_code = any(canonical(offer.pack) == canonical(pack) for offer in discover())
+    registers_code = any(canonical_name(offer.pack) == canonical_name(pack) for offer in discover())
     return Host(packs=[pack] if registers_code else "builtin")
 
 
@@ -173,7 +175,7 @@ def _cases_without_fusion(host: Host, pack: str, cases: Sequence[Case]) -> dict[
     """
     cases_by_fusion: dict[str, list[Case]] = {}
     for offer in host.offers:
-        if offer.group != FUSIONS or canonical(offer.pack) != canonical(pack):
+        if offer.group != FUSIONS or canonical_name(offer.pack) != canonical_name(pack):
             continue
         with suppress(Failed):  # reported as a warning of the host
             name = offer.fusion().name
@@ -202,7 +204,7 @@ def _pack_problems(host: Host, pack: str, handler_problems: Collection[Problem])
     targets = [
         Problem(f"target {name}", target.reason)
         for name, dist, target in host.targets
-        if isinstance(target, Failed) and canonical(dist) == canonical(pack)
+        if isinstance(target, Failed) and canonical_name(dist) == canonical_name(pack)
     ]
     reported = " ".join(problem.reason for problem in handler_problems)
     warnings = (Problem(pack, text) for text in host.warnings if text not in reported)
@@ -212,7 +214,9 @@ def _pack_problems(host: Host, pack: str, handler_problems: Collection[Problem])
 def loading_problems(pack: str) -> list[Problem]:
     """Return problems of a pack: handlers and targets that do not load, and warnings."""
     host = _host_of(pack)
-    pack_handlers = [(code, dist) for code, dist in host.handler_names() if canonical(dist) == canonical(pack)]
+    pack_handlers = [
+        (code, dist) for code, dist in host.handler_names() if canonical_name(dist) == canonical_name(pack)
+    ]
     host.fusions()  # adds warnings to host.warnings
     handler_problems = _handler_problems(host, pack_handlers, ()).values()
     return [*handler_problems, *_pack_problems(host, pack, handler_problems)]

@@ -33,7 +33,7 @@ from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import Failed, Terminated, debug
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.host.missing_operators import NO_HANDLER_REASON
-from onnx_tflite_plugin.host.offers import canonical
+from onnx_tflite_plugin.host.offers import canonical_name
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial
@@ -355,7 +355,7 @@ class CaseTrial:
         """
         tested = {*self.host.prefer, *(self.host.allowed_packs or ())} - {BUILTIN}
         for pack, failures in self.host.hooks.failures.items() if tested else ():
-            if canonical(pack) in tested:
+            if canonical_name(pack) in tested:
                 yield from (failed.reason for failed in failures if not any(failed.reason in text for text in before))
 
     def replaced(self, case: Case, host: Host) -> CaseTrial:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from platform import node
 from typing import TYPE_CHECKING, BinaryIO
 from zlib import crc32
 
@@ -263,7 +263,7 @@ def _is_weights(name: str, path: Path) -> bool:
 
 def _prefix(path: Path) -> str:
     """Return the prefix of temporary files for a path; a process id follows."""
-    digest = crc32(f"{node()}\n{path.name}".encode(errors="surrogateescape"))
+    digest = crc32(f"{platform.node()}\n{path.name}".encode(errors="surrogateescape"))
     return f".{path.name[:_PREFIX_CHARACTERS]}.{digest:08x}."
 
 

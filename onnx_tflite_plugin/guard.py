@@ -166,12 +166,12 @@ def _error_location(error: BaseException, origin: object) -> str:
     if isinstance(error, WrongResult):
         return result_location(origin)
     if isinstance(error, Mismatch):
-        return definition(origin)
+        return definition_location(origin)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     in_pack, deepest = _deepest_frames(error, origin)
-    if in_pack is None and (isinstance(origin, str) or definition(origin)):
-        return definition(origin)  # empty for an entry point, whose failing frame belongs to the import system
+    if in_pack is None and (isinstance(origin, str) or definition_location(origin)):
+        return definition_location(origin)  # empty for an entry point, whose failing frame belongs to the import system
     return _format_frame(in_pack or deepest)
 
 
@@ -211,7 +211,7 @@ def _module_name(origin: object) -> str:
     return str(getattr(_innermost(origin), "__module__", None) or type(origin).__module__)
 
 
-def definition(origin: object) -> str:
+def definition_location(origin: object) -> str:
     """Return the location where a function is defined; empty for other objects."""
     code = getattr(_innermost(origin), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
@@ -219,7 +219,7 @@ def definition(origin: object) -> str:
 
 def result_location(origin: object) -> str:
     """Return the location of a function's only return, else of its definition."""
-    return _return_statement(origin) or definition(origin)
+    return _return_statement(origin) or definition_location(origin)
 
 
 def _return_statement(origin: object) -> str:

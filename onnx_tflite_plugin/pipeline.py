@@ -227,8 +227,8 @@ class Pipeline:
                 model.main,
                 names,
                 options.layout,
-                free=options.io_layout == "onnx",
-                free_caches=self.has_causal_attention,
+                plan_all=options.io_layout == "onnx",
+                plan_caches=self.has_causal_attention,
                 channels_first=options.channels_first,
             ),
             local=options.layout_plan == "local",
@@ -274,7 +274,7 @@ class Pipeline:
     def rewrite(self, model: ir.Model, planned: PlannedModel) -> RewrittenModel:
         """Apply the target's rules and the packs' hooks, and assign weight dtypes."""
         self.stages("rewriting")
-        level, target = self.options.optimize, self.target
+        optimize, target = self.options.optimize, self.target
         notes: tuple[str, ...] = ()
         options = RewriteOptions(self._weights_dtype, self.options.unroll)
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
@@ -283,9 +283,9 @@ class Pipeline:
         transposes = node_counts(model).get("Transpose", 0)
         operator_transposes = count_operator_transposes(model, planned.model)
         rules = [find_rule(name, self.host.targets.pack_of(target.name)) for name in target.passes]
-        if level == "readable":
+        if optimize == "readable":
             outcomes |= apply_rules([RULES["merge_reshapes"]], model, options)
-        selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]
+        selected = [rule for rule in rules if optimize == "speed" or (rule.exact and optimize == "faithful")]
         outcomes |= apply_rules(selected, model, options)
         if target.quantizes_weights:
             apply_rules([RULES["keep_float_weights"]], model, options)
@@ -294,7 +294,7 @@ class Pipeline:
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         declined = {name: reasons for name, outcome in outcomes.items() if (reasons := outcome.reasons())}
         product_counts = self._assign_weight_dtypes(model)
-        if level == "readable":
+        if optimize == "readable":
             run_passes(model, [FoldConstants(), NameValues(outer_scopes(planned.model.source)), NameConstants()])
             notes = write_notes(model)
         nodes = node_counts(model)

@@ -20,7 +20,7 @@ SPARSE = "sparse "
 
 
 @dataclass(frozen=True)
-class Transposed:
+class TransposedTensor:
     """A tensor that the layout plan transposes.
 
     ``perm``: axes before and after, as text. ``producer`` and ``consumers``: labels of operators.
@@ -85,7 +85,7 @@ class Report:
     layout_cost: int
     local_plan_differences: int
     transposes: int
-    transposed: tuple[Transposed, ...]
+    transposed: tuple[TransposedTensor, ...]
     inputs: tuple[GraphValue, ...] = ()
     outputs: tuple[GraphValue, ...] = ()
     signature: str | None = None

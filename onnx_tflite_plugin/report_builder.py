@@ -13,7 +13,7 @@ from onnx_tflite_plugin.graph.node_metadata import source_operators
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.tensor_layout import format_transposition
 from onnx_tflite_plugin.lowering.emitter import CONVERTS_LAYOUT
-from onnx_tflite_plugin.report import Report, Transposed, inner_node_counts
+from onnx_tflite_plugin.report import Report, TransposedTensor, inner_node_counts
 from onnx_tflite_plugin.stage_results import PlannedModel, RewrittenModel
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def build_report(
         transposes=rewritten.transpose_count,
         operator_transposes=rewritten.operator_transposes,
         transposed=tuple(
-            Transposed(
+            TransposedTensor(
                 str(change.tensor.name),
                 format_transposition(change.start, change.end),
                 change.bytes,

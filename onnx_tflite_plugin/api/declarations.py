@@ -204,7 +204,7 @@ class Handler(Checked):
     dynamic_batch_values: Mapping[int | str, int] = field(default_factory=dict)
     """Slot or option that stores a shape beginning with the batch size → value for a dynamic batch: ``{1: -1}`` for RESHAPE.
 
-    Other named dynamic dimensions of operand 0 are replaced the same way, on any axis.
+    Other dimensions of operand 0 that the user makes dynamic are replaced in the same way.
     """
     shape_options: Collection[str] = ()
     """Options that change the shapes of results, but not their elements: ``{"keep_dims"}``.
@@ -228,8 +228,8 @@ class Handler(Checked):
     list_contents: ListContentsFunction | None = None
     """Function of the instance: returns dtype and shape of the tensors in the operator's lists (dtype variant).
 
-    The function is called before ``accepts`` if the file does not store dtype and shape. What it returns for all operators
-    of a list is merged, and the list becomes an array with one more axis.
+    The function is called before ``accepts`` if the file does not store dtype and shape. Its results for all operators of
+    a list are merged, and the list becomes an array with one more axis.
     """
     overrides_kernel: Callable[[Instance], bool] | None = None
     """Function of the instance: returns True if LiteRT's kernel fails on it, so that comparisons call ``kernel``."""

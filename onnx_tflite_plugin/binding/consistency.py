@@ -32,7 +32,7 @@ from onnx_tflite_plugin.errors import (
     Problem,
     UnsupportedOperator,
 )
-from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
+from onnx_tflite_plugin.guard import BUILTIN, Failed, definition_location
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target
@@ -279,7 +279,7 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
     if bound.pack == BUILTIN:
         yield _contradiction(bound.op, "outputs[0]", f"{fact} the operands imply {list(derived)}")
     else:
-        reason = f"{fact} sizes= of handler {bound.handler.name} returned {list(derived)}, at {definition(bound.handler.sizes)}"
+        reason = f"{fact} sizes= of handler {bound.handler.name} returned {list(derived)}, at {definition_location(bound.handler.sizes)}"
         yield replace(_contradiction(bound.op, "outputs[0]", reason), hint="correct sizes= if the model is right")
 
 

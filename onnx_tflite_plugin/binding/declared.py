@@ -24,7 +24,15 @@ from onnx_tflite_plugin.binding.activation import activation_declaration, resolv
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.checked import append_clause, describe, did_you_mean, format_type, has_type, plural
 from onnx_tflite_plugin.errors import DECLARATION_MISMATCH, REFUSED, HandlerError, Problem
-from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, WrongResult, attribute_errors, caller_in_pack, definition
+from onnx_tflite_plugin.guard import (
+    BUILTIN,
+    INLINE,
+    Failed,
+    WrongResult,
+    attribute_errors,
+    caller_in_pack,
+    definition_location,
+)
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.source.options import operator_names
 from onnx_tflite_plugin.targets import PRICED, Target
@@ -133,7 +141,7 @@ class _Reader(NamedTuple):
         error = find_error(value, self.at)
         if error:
             source = declared if callable(declared) else self.handler.lower
-            location = definition(source)
+            location = definition_location(source)
             text = f"{self._describe(name)} of {self.pack} is invalid: {error}"
             raise Failed(self.pack, append_clause(text, location and f"at {location}"))
         return value

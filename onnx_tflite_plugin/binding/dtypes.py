@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.layouts import Transparent
@@ -33,36 +33,45 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
     Only float and quantized tensors are compared. With a wrong dtype, the converter would insert a QuantizeLinear or
     DequantizeLinear that LiteRT does not compute.
     """
-    op = bound.op
-    if has_custom_name(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
+    op, result, result_dtypes = bound.op, bound.op.tensor(~0), bound.handler.result_dtypes
+    if has_custom_name(op.code) or bound.handler.subgraphs or result is None:
         return
-    # An integer result without the scale that it needs gets a description, which equals no allowed dtype.
-    result_dtype = _float_or_quantized_dtype(op.outputs[0]) or _describe_missing_scale(
-        bound, op.outputs[0], target, opset
-    )
     operands = _non_weight_operands(bound, target, opset)
-    has_scaled_operand = any(map(_is_quantized, operands)) and not _rescales(bound, target, opset)
-    needs_operand_scale = bound.handler.result_dtypes or (_is_quantized(op.outputs[0]) and not has_scaled_operand)
-    unscaled = next((t for t in operands if not _float_or_quantized_dtype(t) and t.dtype in QUANTIZED), None)
-    if needs_operand_scale and unscaled is not None and _describe_missing_scale(bound, unscaled, target, opset):
-        yield (
-            f"inputs[{op.inputs.index(unscaled)}]",
-            f"tensor {unscaled} is {_describe_dtype(unscaled)}, but {op.code} computes with real values",
-        )
+    unscaled = _find_unscaled_operand(bound, result, operands, target, opset)
+    if unscaled is not None:
+        reason = f"tensor {unscaled} is {_describe_dtype(unscaled)}, but {op.code} computes with real values"
+        yield f"inputs[{op.inputs.index(unscaled)}]", reason
         return
-    first = next((t for t in operands if _float_or_quantized_dtype(t)), None)
-    if first is None and operands and _is_quantized(op.outputs[0]) and not bound.handler.result_dtypes:
-        if _computes_real_values(bound, target, opset):
-            reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but no operand of {op.code} is float or quantized"
+    operand = next(filter(_is_real_valued, operands), None)
+    if operand is None:
+        may_compute_reals = operands and _is_quantized(result) and not result_dtypes
+        if may_compute_reals and _computes_real_values(bound, target, opset):
+            reason = f"tensor {result} is {_describe_dtype(result)}, but no operand of {op.code} is float or quantized"
             yield "outputs[0]", reason
         return
-    if first is None or not result_dtype:
-        return
-    operand_dtype, result_dtypes = _float_or_quantized_dtype(first), bound.handler.result_dtypes
-    allowed = result_dtypes.get(operand_dtype, result_dtypes.get("*", (operand_dtype,)))
-    if result_dtype not in allowed and "*" not in allowed:
-        reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but {op.code} has an operand of {_describe_dtype(first)}"
+    # The description of a result that lacks its scale is never an allowed dtype.
+    result_dtype = result.dtype if _is_real_valued(result) else _describe_missing_scale(bound, result, target, opset)
+    allowed = result_dtypes.get(operand.dtype, result_dtypes.get("*", (operand.dtype,)))
+    if result_dtype and result_dtype not in allowed and "*" not in allowed:
+        reason = (
+            f"tensor {result} is {_describe_dtype(result)}, but {op.code} has an operand of {_describe_dtype(operand)}"
+        )
         yield "outputs[0]", reason
+
+
+def _find_unscaled_operand(
+    bound: Bound, result: Tensor, operands: Sequence[Tensor], target: Target, opset: int
+) -> Tensor | None:
+    """Return the first integer operand that lacks a scale although the kernel needs one.
+
+    If another operand has a scale, a kernel that does not rescale needs no further scale.
+    """
+    has_scaled_operand = any(map(_is_quantized, operands)) and not _rescales(bound, target, opset)
+    needs_scale = bound.handler.result_dtypes or (_is_quantized(result) and not has_scaled_operand)
+    unscaled = next((t for t in operands if t.dtype in QUANTIZED and not _is_quantized(t)), None)
+    if needs_scale and unscaled is not None and _describe_missing_scale(bound, unscaled, target, opset):
+        return unscaled
+    return None
 
 
 def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
@@ -90,15 +99,12 @@ def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
     operand_dtypes = {t.dtype for t in op.inputs if t is not None}
     # An operator that computes float from complex must declare its dtypes.
     complex_part_dtypes = FLOATS if any(dtype.startswith("complex") for dtype in operand_dtypes) else ()
+    declares_dtypes = bool(handler.result_dtypes or handler.types)
     for k, tensor in enumerate(op.outputs):
-        is_declared = bool(handler.result_dtypes or handler.types)
-        is_undeclared_complex = (
-            tensor is not None
-            and (tensor.dtype.startswith("complex") or tensor.dtype in complex_part_dtypes)
-            and not is_declared
-        )
-        is_rare = is_undeclared_complex or (tensor is not None and tensor.dtype in HANDLES)
-        if tensor is not None and is_rare and tensor.dtype not in operand_dtypes:
+        if tensor is None or tensor.dtype in operand_dtypes:
+            continue
+        is_complex_or_part = tensor.dtype.startswith("complex") or tensor.dtype in complex_part_dtypes
+        if tensor.dtype in HANDLES or (is_complex_or_part and not declares_dtypes):
             yield f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, but {op.code} has no {tensor.dtype} operand"
 
 
@@ -115,13 +121,10 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
         return
     if bound.handler.result_dtypes or bound.handler.subgraphs or has_custom_name(bound.op.code):
         return
-    first = next((t for t in _non_weight_operands(bound, target, opset) if _float_or_quantized_dtype(t)), None)
-    if (
-        first is not None
-        and _is_quantized(first)
-        and _is_in_range(first.dtype, result.ignored_quantization.zero_point[0])
-    ):
-        yield (result.subgraph, result.index), first.dtype
+    operand = next(filter(_is_real_valued, _non_weight_operands(bound, target, opset)), None)
+    zero_point = result.ignored_quantization.zero_point[0]
+    if operand is not None and _is_quantized(operand) and _is_in_range(operand.dtype, zero_point):
+        yield (result.subgraph, result.index), operand.dtype
 
 
 def _non_weight_operands(bound: Bound, target: Target, opset: int) -> list[Tensor]:
@@ -138,8 +141,8 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
     For such tensors, kernels read only one scale.
     """
     op = bound.op
-    quantized_sides = any(map(_is_quantized, op.inputs)), any(map(_is_quantized, op.outputs))
-    if bound.handler.result_dtypes and quantized_sides[0] != quantized_sides[1]:
+    has_quantized_inputs, has_quantized_outputs = (any(map(_is_quantized, side)) for side in (op.inputs, op.outputs))
+    if bound.handler.result_dtypes and has_quantized_inputs != has_quantized_outputs:
         return  # operands of QUANTIZE and DEQUANTIZE may have per-axis scales
     for k, tensor in enumerate(op.outputs):
         if tensor is None or not _is_per_axis(tensor):
@@ -189,9 +192,9 @@ def _is_quantized(tensor: Tensor | None) -> bool:
     return tensor is not None and tensor.dtype in QUANTIZED and tensor.quantization is not None
 
 
-def _float_or_quantized_dtype(tensor: Tensor) -> str:
-    """Return the dtype of a float or quantized tensor; otherwise ""."""
-    return tensor.dtype if tensor.dtype in FLOATS or _is_quantized(tensor) else ""
+def _is_real_valued(tensor: Tensor) -> bool:
+    """True for a float tensor, and for an integer tensor with a scale."""
+    return tensor.dtype in FLOATS or _is_quantized(tensor)
 
 
 def _describe_missing_scale(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:

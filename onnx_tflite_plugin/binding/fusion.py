@@ -297,31 +297,10 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
     """
     producers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _region_members(region, producers)
-    if reads_computed_variable((bound.op for bound in members), producers):
-        stage.result.declined.append(
-            f"{fusion.name}: an operator of the region reads a variable tensor that an operator writes"
-        )
-        return graph
-    results = {tensor for tensor in region.outputs if tensor is not None}
-    ends = {producers[tensor] for tensor in results if tensor in producers}
-    remaining = _remaining_operators(graph, graph.operators, ends, members - ends)
-    side_results = {tensor for bound in ends for tensor in bound.op.outputs} - results
-    if not side_results.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in remaining)) - {None}):
-        stage.result.declined.append(
-            f"{fusion.name}: the last operator of the region has a result that is used but is not an output of the region"
-        )
-        return graph
-    positions = {bound: position for position, bound in enumerate(graph.operators)}
-    users = (bound for bound in remaining if not results.isdisjoint(bound.op.inputs))
-    first_user = min((positions[bound] for bound in users), default=len(positions))
-    last_producer = max((positions[producers[tensor]] for tensor in region.inputs if tensor in producers), default=-1)
-    removed = members.difference(remaining)
-    candidates = [bound for bound in removed if last_producer < positions[bound] < first_user]
-    root = max(candidates, key=lambda bound: positions[bound], default=None)
-    if root is None:
-        stage.result.declined.append(
-            f"{fusion.name}: an operator reads a result of the region before all operands of the region are computed"
-        )
+    ends = {producers[tensor] for tensor in region.outputs if tensor is not None and tensor in producers}
+    root = _region_root(graph, region, members, ends, producers)
+    if isinstance(root, Decline):
+        stage.result.declined.append(f"{fusion.name}: {root.reason}")
         return graph
     fused = _bind_region(fusion, pack, region, root, members, stage)
     if fused is None:
@@ -329,6 +308,36 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
     stage.result.applied[fusion.name] = stage.result.applied.get(fusion.name, 0) + 1
     operators = [fused if bound is root else bound for bound in graph.operators]
     return graph.with_operators(_remaining_operators(graph, operators, ends, members - ends))
+
+
+def _region_root(
+    graph: BoundGraph,
+    region: Region,
+    members: set[Bound],
+    ends: set[Bound],
+    producers: Mapping[Tensor, Bound],
+) -> Bound | Decline:
+    """Return the operator of the region whose position the fused operator takes.
+
+    The operands of the region must be computed before this position, and its results used only after it. Otherwise
+    return a Decline. ``ends``: the operators that compute the results.
+    """
+    if reads_computed_variable((bound.op for bound in members), producers):
+        return Decline("an operator of the region reads a variable tensor that an operator writes")
+    results = {tensor for tensor in region.outputs if tensor is not None}
+    remaining = _remaining_operators(graph, graph.operators, ends, members - ends)
+    side_results = {tensor for bound in ends for tensor in bound.op.outputs} - results
+    if not side_results.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in remaining)) - {None}):
+        return Decline("the last operator of the region has a result that is used but is not an output of the region")
+    positions = {bound: position for position, bound in enumerate(graph.operators)}
+    users = (bound for bound in remaining if not results.isdisjoint(bound.op.inputs))
+    first_user = min((positions[bound] for bound in users), default=len(positions))
+    operands = [tensor for tensor in region.inputs if tensor is not None]
+    last_producer = max((positions[producers[tensor]] for tensor in operands if tensor in producers), default=-1)
+    removed = members.difference(remaining)
+    candidates = [bound for bound in removed if last_producer < positions[bound] < first_user]
+    reason = "an operator reads a result of the region before all operands of the region are computed"
+    return max(candidates, key=lambda bound: positions[bound], default=Decline(reason))
 
 
 def _region_members(region: Region, producers: Mapping[Tensor, Bound]) -> set[Bound]:

@@ -191,12 +191,12 @@ def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
     Raises UsageProblem if the pack is not installed.
     """
     from onnx_tflite_plugin.checked import did_you_mean
-    from onnx_tflite_plugin.host.offers import canonical
+    from onnx_tflite_plugin.host.offers import canonical_name
 
-    names = {canonical(row["pack"]): row["pack"] for row in installed["packs"]}
-    name = names.get(canonical(pack))
+    names = {canonical_name(row["pack"]): row["pack"] for row in installed["packs"]}
+    name = names.get(canonical_name(pack))
     if name is None:
-        suggestion = did_you_mean(canonical(pack), names) or ";"
+        suggestion = did_you_mean(canonical_name(pack), names) or ";"
         raise UsageProblem(
             f"no pack {pack!r} is installed{suggestion} installed packs: {', '.join(sorted(names.values()))}"
         )
@@ -255,7 +255,7 @@ def _pack_rows(
             problems += _loading_problems(pack, failures, [*host.warnings, case_problem])
             problems += _target_problems(host, pack)
             problems += [
-                f"{pack}: {offer.scope_problem}" for offer in offers if offer.pack == pack and offer.scope_problem
+                f"{pack}: {offer.version_problem}" for offer in offers if offer.pack == pack and offer.version_problem
             ]
             problems += [*_competing_handlers(pack, handlers), *_unreported_problems(host, pack)]
         yield {

@@ -9,7 +9,7 @@ from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.output import format_size, limit_lines, limit_names, shorten
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.report import Report, Transposed
+    from onnx_tflite_plugin.report import Report, TransposedTensor
 
 _BYTES_PER_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
@@ -73,7 +73,7 @@ def _format_gain(gain: int) -> str:
     return f"{microseconds:.2g} µs" if microseconds < 99.5 else f"{microseconds / 1000:.2g} ms"
 
 
-def _transpose_line(transposed: Transposed) -> str:
+def _transpose_line(transposed: TransposedTensor) -> str:
     consumers = [_shorten_label(label) for label in transposed.consumers]
     users = limit_names(consumers, 2)
     start, _, end = transposed.perm.partition(" -> ")

@@ -44,12 +44,12 @@ def props(entries: Iterable[Entry]) -> dict[str, str]:
     return {entry.key: entry.value for entry in entries}
 
 
-def own_entries(metadata: Mapping[str, str]) -> dict[str, str]:
+def converter_entries(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return the entries that the converter wrote."""
     return {key: text for key, text in metadata.items() if key.startswith(PREFIX)}
 
 
-def remove_own_entries(metadata: MutableMapping[str, str]) -> None:
+def remove_converter_entries(metadata: MutableMapping[str, str]) -> None:
     """Remove the entries that the converter wrote, because they are no longer valid."""
-    for key in own_entries(metadata):
+    for key in converter_entries(metadata):
         del metadata[key]

@@ -132,8 +132,8 @@ def to_array(value: Any, subject: str) -> Array:
 def match_dtype(array: Array, port: Port, fact: str, *, is_array: bool) -> Array:
     """Return the array in the port's dtype. Raises ValueError if that is impossible.
 
-    ``is_array``: the caller passed an array, which must have the port's dtype already. Lists and numbers are converted,
-    except fractional numbers to integers.
+    ``is_array``: True if the caller passed an array, which must have the port's dtype already. Lists and numbers are
+    converted, except fractional numbers to integers. ``fact``: the beginning of the error message.
     """
     if port.type == "string":
         if array.dtype.kind not in "OSU":

@@ -47,24 +47,24 @@ def write_streamed(model: ir.Model, file: BinaryIO) -> None:
         proto = to_proto(model)
     initializers = list(proto.graph.initializer)
     del proto.graph.initializer[:]
-    before, after = _split(proto.graph, _INITIALIZER)
+    before_weights, after_weights = _split(proto.graph, _INITIALIZER)
     split_tensors = [_split(tensor, _RAW_DATA) if tensor.name in weights else None for tensor in initializers]
     sizes = [
         tensor.ByteSize() if fields is None else _tensor_size(fields, weights[tensor.name].nbytes)
         for tensor, fields in zip(initializers, split_tensors, strict=True)
     ]
-    total = len(before) + len(after) + sum(1 + len(_varint(size)) + size for size in sizes)
+    total = len(before_weights) + len(after_weights) + sum(1 + len(_varint(size)) + size for size in sizes)
     if total >= 1 << 31:
         raise ValueError(f"the graph has {total} bytes, but protobuf allows less than 2 GiB")
-    head, tail = _split(proto, _GRAPH)
-    file.write(head + _tag(_GRAPH) + _varint(total) + before)
+    before_graph, after_graph = _split(proto, _GRAPH)
+    file.write(before_graph + _tag(_GRAPH) + _varint(total) + before_weights)
     for tensor, fields, size in zip(initializers, split_tensors, sizes, strict=True):
         file.write(_tag(_INITIALIZER) + _varint(size))
         if fields is None:
             file.write(tensor.SerializeToString())
         else:
             _write_tensor(file, fields, weights[tensor.name])
-    file.write(after + tail)
+    file.write(after_weights + after_graph)
 
 
 @contextmanager

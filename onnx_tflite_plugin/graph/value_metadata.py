@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
-from onnx_tflite_plugin.graph.metadata import PREFIX, own_entries
+from onnx_tflite_plugin.graph.metadata import PREFIX, converter_entries
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 
 _CHANNELS = PREFIX + "channels"
@@ -66,7 +66,7 @@ def read_tensor(name: str, metadata: Mapping[str, str]) -> TensorValue | None:
 
     Return None if it holds none, or splits axes.
     """
-    texts = {key.removeprefix(PREFIX): text for key, text in own_entries(metadata).items()}
+    texts = {key.removeprefix(PREFIX): text for key, text in converter_entries(metadata).items()}
     try:
         subgraph, tensor = (int(number) for number in texts["tensor"].split(":"))
         order = tuple(int(axis) for axis in texts["order"].split(",")) if texts.get("order") else None

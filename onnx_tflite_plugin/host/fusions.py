@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host.offers import (
     Offer,
-    canonical,
+    canonical_name,
     find_needs_problem,
     find_unknown_operators,
     find_unknown_predecessors,
@@ -31,7 +31,7 @@ class Fusions:
 
     def builtin(self) -> Fusions:
         """Return the fusions of the built-in pack."""
-        offers = [offer for offer in self._offers if canonical(offer.pack) == BUILTIN]
+        offers = [offer for offer in self._offers if canonical_name(offer.pack) == BUILTIN]
         return Fusions(offers, self._handler_codes, self._warn)
 
     def load(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
@@ -68,7 +68,7 @@ class Fusions:
             return None
         if problem := find_needs_problem(offer.needs, fusion):
             self._warn(f"the entry point {offer.code} of {offer.pack} {problem}")
-        if canonical(offer.pack) != BUILTIN:
+        if canonical_name(offer.pack) != BUILTIN:
             unknown_operators = find_unknown_operators(fusion, self._pattern_names)
             for problem in filter(None, (unknown_operators, find_unknown_predecessors(fusion, self._fusion_names))):
                 self._warn(f"the fusion {fusion.name} of {offer.pack} {problem}")

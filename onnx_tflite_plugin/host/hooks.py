@@ -180,14 +180,14 @@ class Hooks:
         """Return (pack, plugin) of handlers registered for an operator by entry points."""
         return [(hook.pack, hook.plugin) for hook in self._implementations("claim", code) if _is_internal(hook.plugin)]
 
-    def check(self, used: Collection[str]) -> None:
+    def check(self, used_packs: Collection[str]) -> None:
         """Raise HandlerError if a pack that the model uses has failed hooks."""
-        problems = [failed.problem(pack) for pack in sorted(used) for failed in self.failures.get(pack, ())]
+        problems = [failed.problem(pack) for pack in sorted(used_packs) for failed in self.failures.get(pack, ())]
         if problems:
             raise HandlerError("an op pack that the model uses fails:", problems)
 
     def after_lowering(
-        self, op: Operator, outputs: tuple[ir.Value | None, ...], used: Collection[str]
+        self, op: Operator, outputs: tuple[ir.Value | None, ...], used_packs: Collection[str]
     ) -> list[Problem]:
         """Call the hook of every pack for one lowered operator.
 
@@ -204,12 +204,14 @@ class Hooks:
             except Failed as failed:
                 for snapshot in snapshots:
                     snapshot.restore()
-                if hook.pack in used:
+                if hook.pack in used_packs:
                     problems.append(failed.problem(label(op)))
                 self._skip_hook(hook, failed)
         return problems
 
-    def rename(self, inputs: tuple[str, ...], outputs: tuple[str, ...], used: Collection[str]) -> Mapping[str, str]:
+    def rename(
+        self, inputs: tuple[str, ...], outputs: tuple[str, ...], used_packs: Collection[str]
+    ) -> Mapping[str, str]:
         """Return the new names that the packs' hooks give to graph inputs and outputs.
 
         If several hooks rename a value, the first hook wins. Raises HandlerError if a pack that the model uses fails.
@@ -222,14 +224,14 @@ class Hooks:
                         hook(inputs=inputs, outputs=outputs), (*inputs, *outputs), {*renames.values()}
                     )
             except Failed as failed:
-                if hook.pack in used:
+                if hook.pack in used_packs:
                     raise HandlerError("the model cannot be renamed:", [failed.problem(hook.pack)]) from failed
                 self._skip_hook(hook, failed)
             else:
                 renames = {**new_names, **renames}
         return renames
 
-    def finish(self, model: ir.Model, used: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
+    def finish(self, model: ir.Model, used_packs: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
         """Return the finished model, changed by the hook of every pack.
 
         Changes of failed hooks are undone. Raises HandlerError if the model is already invalid, or if a pack that the model uses fails.
@@ -254,7 +256,7 @@ class Hooks:
                     if problem:
                         raise Mismatch(problem)
             except Failed as failed:
-                if hook.pack in used:
+                if hook.pack in used_packs:
                     raise HandlerError("the model cannot be finished:", [failed.problem(hook.pack)]) from failed
                 self._skip_hook(hook, failed)
                 model = before
@@ -333,13 +335,13 @@ def _find_uncalled_hooks(plugin: object) -> Iterator[str]:
     """Yield warnings for functions that resemble hooks but are not called."""
     marker = f"{hookspecs.PROJECT}_impl"
     for name, function in _functions(plugin):
-        mark = getattr(function, marker, None)
-        if mark is not None:
-            hook_name = mark["specname"] or name
+        hook_options = getattr(function, marker, None)
+        if hook_options is not None:
+            hook_name = hook_options["specname"] or name
             if hook_name not in HOOK_NAMES:
                 hint = did_you_mean(hook_name, HOOK_NAMES) or f"; the hooks are {', '.join(sorted(HOOK_NAMES))}"
                 yield f"{hook_name!r} is not called, because there is no hook of this name{hint}"
-            elif mark["wrapper"] or mark["hookwrapper"]:
+            elif hook_options["wrapper"] or hook_options["hookwrapper"]:
                 yield f"hook {hook_name!r} is a wrapper, which is not called"
         elif name in HOOK_NAMES:
             yield f"{name!r} is not called, because it lacks @hookimpl"
@@ -353,9 +355,9 @@ def _find_wrong_argument(plugin: object) -> str:
     """Return a message on an unknown argument of a hook; empty if there is none."""
     marker = f"{hookspecs.PROJECT}_impl"
     for name, function in _functions(plugin):
-        mark = getattr(function, marker, None)
-        hook_name = name if mark is None else mark["specname"] or name
-        if mark is None or hook_name not in HOOK_NAMES:
+        hook_options = getattr(function, marker, None)
+        hook_name = name if hook_options is None else hook_options["specname"] or name
+        if hook_options is None or hook_name not in HOOK_NAMES:
             continue
         allowed = _arguments(getattr(hookspecs, hook_name))
         for argument in sorted(_arguments(function) - allowed):

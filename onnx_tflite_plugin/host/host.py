@@ -45,7 +45,7 @@ from onnx_tflite_plugin.host.offers import (
     PIN,
     TARGETS,
     Offer,
-    canonical,
+    canonical_name,
     discover,
     find_group_problem,
     find_name_problem,
@@ -98,15 +98,15 @@ class Host:
         options: Mapping[str, Any] | None = None,
         keep_unknown: bool = False,
     ) -> None:
-        self.prefer = [canonical(pack) for pack in prefer]
-        self.block = {canonical(pack) for pack in block}
-        self.allowed_packs = None if packs is None else {canonical(BUILTIN), *_pack_names(packs)}
+        self.prefer = [canonical_name(pack) for pack in prefer]
+        self.block = {canonical_name(pack) for pack in block}
+        self.allowed_packs = None if packs is None else {canonical_name(BUILTIN), *_pack_names(packs)}
         self.keep_unknown = keep_unknown
         self.warnings: list[str] = []
         installed = discover(self.warn) if offers is None else offers
-        available = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
+        available = {canonical_name(BUILTIN), INLINE, *(canonical_name(o.pack) for o in installed)}
         for name in sorted(self.block - available):
-            packs = ", ".join(sorted(available - {INLINE, canonical(BUILTIN)})) or "none"
+            packs = ", ".join(sorted(available - {INLINE, canonical_name(BUILTIN)})) or "none"
             similar = did_you_mean(name, available)
             self.warn(
                 f"no op pack {name!r} is installed, so --block {name} has no effect; installed op packs: {packs}{similar}"
@@ -135,15 +135,15 @@ class Host:
         is_searched = self._is_admitted if offers is None else lambda pack: False
         self._registrations = RegistrationSearch(self._unused_offers, is_searched)
         self._warn_about_packs(admitted)
-        for text in self.targets.refused:
+        for text in self.targets.warnings:
             self.warn(text)
         for code, handler in (handlers or {}).items():
             self.hooks.register(Registration(code, handler, INLINE), code, INLINE)
         self._load_hooks()
 
     def _is_admitted(self, pack: str) -> bool:
-        return canonical(pack) not in self.block and (
-            self.allowed_packs is None or canonical(pack) in self.allowed_packs
+        return canonical_name(pack) not in self.block and (
+            self.allowed_packs is None or canonical_name(pack) in self.allowed_packs
         )
 
     def warn(self, text: str) -> None:
@@ -158,7 +158,7 @@ class Host:
         for offer in offers:
             if offer.unmet:
                 self.warn(f"{offer.pack} is skipped: {_version_reason(offer)}")
-            elif canonical(offer.pack) != BUILTIN and (reason := _find_offer_problem(offer)):
+            elif canonical_name(offer.pack) != BUILTIN and (reason := _find_offer_problem(offer)):
                 self.warn(f"{offer.description} of {offer.pack} is unused: {reason}")
                 problem = Problem(f"{offer.description} of {offer.pack}", f"the entry point is unused: {reason}")
                 self._unused_offers.append((offer, problem))
@@ -222,7 +222,7 @@ class Host:
             if codes is not None and offer.code not in codes:
                 continue
             try:
-                if canonical(offer.pack) != BUILTIN and (reason := find_name_problem(offer.code)):
+                if canonical_name(offer.pack) != BUILTIN and (reason := find_name_problem(offer.code)):
                     raise Failed(offer.pack, f"{offer.description} of {offer.pack} is unused: {reason}")
                 yield offer.code, offer.pack, offer.handler()
             except Failed as failed:
@@ -239,7 +239,9 @@ class Host:
             for pack, plugin in self.hooks.registered_handlers(code)
             if isinstance(plugin, Registration)
         ]
-        return [(pack, handler) for pack, handler in handlers if canonical(pack) != canonical(BUILTIN)] or handlers
+        return [
+            (pack, handler) for pack, handler in handlers if canonical_name(pack) != canonical_name(BUILTIN)
+        ] or handlers
 
     # --- claims -------------------------------------------------------------------------------
 
@@ -315,7 +317,7 @@ class Host:
         """Return the claims on an operator, and the answers of packs that do not claim it."""
         claims: list[tuple[str, Handler]] = []
         declined: list[Answer] = []
-        has_pack_handler = any(canonical(offer.pack) != BUILTIN for offer in self._by_code.get(at.op.code, ()))
+        has_pack_handler = any(canonical_name(offer.pack) != BUILTIN for offer in self._by_code.get(at.op.code, ()))
         for pack, answer in self.hooks.claims(at, has_pack_handler):
             if isinstance(answer, Handler):
                 claims.append((pack, answer))
@@ -332,10 +334,10 @@ class Host:
         """
         for preferred in self.prefer:
             for pack, handler in claims:
-                if canonical(pack) == preferred:
+                if canonical_name(pack) == preferred:
                     self._record_override(op, pack, claims)
                     return pack, handler
-        pack_claims = [(pack, handler) for pack, handler in claims if canonical(pack) != canonical(BUILTIN)]
+        pack_claims = [(pack, handler) for pack, handler in claims if canonical_name(pack) != canonical_name(BUILTIN)]
         if len({pack for pack, _ in pack_claims}) > 1:
             return competing_claims_problem(op, sorted({pack for pack, _ in pack_claims}))
         pack, handler = (pack_claims or claims)[0]
@@ -343,7 +345,9 @@ class Host:
         return pack, handler
 
     def _record_override(self, op: Operator, pack: str, claims: list[tuple[str, Handler]]) -> None:
-        if canonical(pack) != canonical(BUILTIN) and any(canonical(p) == canonical(BUILTIN) for p, _ in claims):
+        if canonical_name(pack) != canonical_name(BUILTIN) and any(
+            canonical_name(p) == canonical_name(BUILTIN) for p, _ in claims
+        ):
             self.overrides[op.code] = pack
 
 
@@ -353,12 +357,12 @@ def _find_offer_problem(offer: Offer) -> str:
 
 
 def _is_builtin_target(offer: Offer) -> bool:
-    return offer.group == TARGETS and canonical(offer.pack) == BUILTIN
+    return offer.group == TARGETS and canonical_name(offer.pack) == BUILTIN
 
 
 def _pack_names(packs: str | Iterable[str]) -> set[str]:
     names = packs.split(",") if isinstance(packs, str) else packs
-    return {canonical(name.strip()) for name in names if name.strip() and name.strip() != "builtin"}
+    return {canonical_name(name.strip()) for name in names if name.strip() and name.strip() != "builtin"}
 
 
 def _version_reason(offer: Offer) -> str:

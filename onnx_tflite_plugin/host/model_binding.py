@@ -50,6 +50,7 @@ class ModelBinding:
         self.graphs: dict[int, BoundGraph] = {}
         self.calls: dict[tuple[int, Operator], Sequence[int]] = {}
         self.contradictions: list[Problem] = []
+        # unsupported operators and their problem, by (operator code, reason)
         self.missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
         self.problems: dict[tuple[str, str], Problem] = {}
 

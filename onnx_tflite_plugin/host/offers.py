@@ -35,8 +35,8 @@ _GROUP = re.compile(rf"^\s*\[\s*({re.escape(PROJECT)}\.[^\]]*?)\s*\]", re.M)
 class Offer:
     """One entry point, not loaded yet.
 
-    ``unmet``: the pack's API requirement that this version does not meet. ``scope_problem``: a message if the pack's
-    requirement also admits versions with another API.
+    ``unmet``: the pack's requirement on this project that this version does not meet. ``version_problem``: a message if
+    the requirement also admits versions with a different API.
     """
 
     code: str
@@ -44,7 +44,7 @@ class Offer:
     group: str
     entry: EntryPoint
     unmet: str = ""
-    scope_problem: str = ""
+    version_problem: str = ""
 
     @cached_property
     def needs(self) -> frozenset[str]:
@@ -110,7 +110,7 @@ class Offer:
                 raise Mismatch(
                     f"its target is named {loaded.name!r}; the entry point and the target must have the same name"
                 )
-            if canonical(self.pack) != BUILTIN and (unknown := find_unknown_operator(loaded)):
+            if canonical_name(self.pack) != BUILTIN and (unknown := find_unknown_operator(loaded)):
                 raise Mismatch(unknown)
             return loaded
 
@@ -200,12 +200,12 @@ def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[
     """
     unknown = {*_GROUP.findall(text)}.difference(ALL_GROUPS)
     unmet, entries = unmet_requirement(requirements), entry_points(text, {*GROUPS, *unknown})
-    scope_problem = "" if unmet else find_wide_requirement(requirements)
-    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, unmet, scope_problem) for entry in entries)
+    version_problem = "" if unmet else find_wide_requirement(requirements)
+    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, unmet, version_problem) for entry in entries)
 
 
 @cache
-def canonical(pack: str) -> str:
+def canonical_name(pack: str) -> str:
     """Return a distribution name in the normalized form that pip compares."""
     return pack.replace("_", "-").replace(".", "-").lower()
 
@@ -315,7 +315,7 @@ def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION)
     next_version = f"{major}.{minor + 1}.0" if major == 0 else f"{major + 1}.0.0"
     if unmet_requirement(requirements, next_version):
         return ""
-    is_required = any(canonical(text[: len(BUILTIN)]) == BUILTIN for text in requirements)
+    is_required = any(canonical_name(text[: len(BUILTIN)]) == BUILTIN for text in requirements)
     fact = (
         f"its requirement on {BUILTIN} also admits version {next_version}"
         if is_required
@@ -329,7 +329,7 @@ _COMPATIBLE = re.compile(BUILTIN.replace("-", "[-_.]") + r"\s*\(?\s*(?:~=\s*(\d+
 
 
 def _unmet_version(text: str, version: str) -> str:
-    if canonical(text[: len(BUILTIN)]) != BUILTIN:
+    if canonical_name(text[: len(BUILTIN)]) != BUILTIN:
         return ""
     match = _COMPATIBLE.fullmatch(text)
     if match is not None:
@@ -342,7 +342,7 @@ def _unmet_version(text: str, version: str) -> str:
         requirement = Requirement(text)
     except InvalidRequirement:
         return ""
-    if canonical(requirement.name) != BUILTIN or (
+    if canonical_name(requirement.name) != BUILTIN or (
         requirement.marker and not requirement.marker.evaluate({"extra": ""})
     ):
         return ""

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 from onnx_tflite_plugin.errors import Problem
-from onnx_tflite_plugin.host.offers import ALL_GROUPS, HANDLERS, Offer, canonical
+from onnx_tflite_plugin.host.offers import ALL_GROUPS, HANDLERS, Offer, canonical_name
 from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
 
 _SIMILARITY = 0.9  # minimum similarity of custom operators' names
@@ -107,7 +107,7 @@ def find_misspelled_groups(pack: str) -> list[Problem]:
         )
         for distribution in iterate_distributions()
         for group, suggestion in _misspelled_groups(distribution.unfiltered_entry_points)
-        if canonical(distribution.name_and_requirements()[0]) == canonical(pack)
+        if canonical_name(distribution.name_and_requirements()[0]) == canonical_name(pack)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -51,18 +51,15 @@ def _describe_submodels(unsupported: Sequence[Operator], main: Subgraph) -> Iter
     if not {*main.operators}.issuperset(unsupported):
         return
     count = len(unsupported)
-    # First after all unsupported operators and before all of them, then between each two.
-    submodels = [
-        (k, submodel) for k in (count, 0) if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
-    ]
+
+    def submodels_at(split_indices: Iterable[int]) -> list[tuple[int, _Submodel]]:
+        submodels = ((k, _submodel_between(unsupported[:k], unsupported[k:], main)) for k in split_indices)
+        return [(k, submodel) for k, submodel in submodels if submodel is not None]
+
+    submodels = submodels_at((count, 0))  # after and before all unsupported operators
     if not submodels:
-        split_indices = range(1, min(count, _MAX_INNER_SUBMODELS))
-        inner_submodels = [
-            (k, submodel)
-            for k in split_indices
-            if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
-        ]
-        submodels = [*sorted(inner_submodels, key=lambda item: -len(item[1].operators))[:1]]
+        inner_submodels = submodels_at(range(1, min(count, _MAX_INNER_SUBMODELS)))
+        submodels = sorted(inner_submodels, key=lambda item: -len(item[1].operators))[:1]
     pronoun = "it" if count == 1 else "all of them"
     for k, submodel in submodels:
         number = len(submodel.operators)

@@ -9,13 +9,13 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.guard import BUILTIN, Failed
-from onnx_tflite_plugin.host.offers import TARGETS, Offer, canonical
+from onnx_tflite_plugin.host.offers import TARGETS, Offer, canonical_name
 
 
 class Targets:
     """Targets by name.
 
-    ``prefer``: packs to prefer if several have a target of one name. ``refused``: messages about pack targets with the
+    ``prefer``: packs to prefer if several have a target of one name. ``warnings``: messages about pack targets with the
     name of a built-in target, which cannot be replaced.
     """
 
@@ -30,7 +30,7 @@ class Targets:
                 self._rejected.append(offer)
             else:
                 self._by_name[offer.code].append(offer)
-        self.refused = [
+        self.warnings = [
             f"{offer.description} of {offer.pack} is unused: {_reserved_name_reason(offer)}" for offer in self._rejected
         ]
 
@@ -65,7 +65,7 @@ class Targets:
         if not offers:
             names = sorted(self._by_name)
             raise UnsupportedOption(f"there is no target {name!r}, only {', '.join(names)}{did_you_mean(name, names)}")
-        preferred = [offer for pack in self._prefer for offer in offers if canonical(offer.pack) == pack]
+        preferred = [offer for pack in self._prefer for offer in offers if canonical_name(offer.pack) == pack]
         if len(offers) > 1 and not preferred:
             packs = sorted(offer.pack for offer in offers)
             hint = " or ".join(f"--prefer {pack}" for pack in packs)

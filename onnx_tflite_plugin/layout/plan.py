@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.layouts import AxisPrice
 from onnx_tflite_plugin.api.notation import AxesError
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
-from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
+from onnx_tflite_plugin.guard import BUILTIN, Failed, definition_location
 from onnx_tflite_plugin.layout import labeling, solver
 from onnx_tflite_plugin.layout.boundaries import BoundaryValue, Place, boundary_values, tensor_at
 from onnx_tflite_plugin.layout.constraints import LayoutConstraint, layout_constraint
@@ -209,7 +209,7 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
     axes = repr(bound.declared.axes)
     axes_text = "" if axes in str(error) else f", axes={axes}"
     source = bound.handler.axes if callable(bound.handler.axes) else bound.handler.lower
-    declared = f"{declaration}{axes_text}, at {definition(source)}"
+    declared = f"{declaration}{axes_text}, at {definition_location(source)}"
     remedy = f"; {error.remedy}" if isinstance(error, RankError) else ""
     return Failed(bound.pack, f"{error}{remedy} ({declared})").problem(bound.label)
 

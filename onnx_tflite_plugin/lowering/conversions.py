@@ -108,10 +108,10 @@ class Conversions:
         if axis is not None:
             broadcast_shape = [-1 if k == axis else 1 for k in range(len(physical_shape(layout)))]
             scale, zero_point = scale.reshape(broadcast_shape), zero_point.reshape(broadcast_shape)
-        floats = _mark(self._emit("Cast", value, to="float32"))
+        floats = _mark_dequantization(self._emit("Cast", value, to="float32"))
         if zero_point.any():
-            floats = _mark(self._emit("Sub", floats, zero_point.astype(np.float32)))
-        return _mark(self._emit("Mul", floats, scale))
+            floats = _mark_dequantization(self._emit("Sub", floats, zero_point.astype(np.float32)))
+        return _mark_dequantization(self._emit("Mul", floats, scale))
 
     def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, layout: TensorLayout) -> ir.Value:
         """Return values dequantized with one scale per block of the last axis.
@@ -201,7 +201,7 @@ def _extra_unit_axes(long: Dims, short: Dims) -> list[int] | None:
     return None if remaining else extra
 
 
-def _mark(value: ir.Value) -> ir.Value:
+def _mark_dequantization(value: ir.Value) -> ir.Value:
     """Return the value, marked as part of a dequantization."""
     value.meta[DEQUANTIZES] = True
     return value

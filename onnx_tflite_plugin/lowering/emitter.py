@@ -176,7 +176,7 @@ class Emitter:
         while values and values[-1] is None:
             values.pop()
         if schema is None:
-            return self._node(op_type, values, present_attributes, outputs or 1, None, domain)
+            return self._append_node(op_type, values, present_attributes, outputs or 1, None, domain)
         signature = signature_of(schema)
         _check_schema(schema, version, values, present_attributes)
         count = outputs or max(schema.min_output, 1)
@@ -191,7 +191,7 @@ class Emitter:
                 )
             ]
         require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
-        results = self._node(op_type, values, present_attributes, count, schema, domain)
+        results = self._append_node(op_type, values, present_attributes, count, schema, domain)
         roles = {
             slot: operand.role
             for slot, operand in enumerate(operands)
@@ -249,7 +249,7 @@ class Emitter:
     def _cast(self, value: ir.Value, dtype: str) -> ir.Value:
         return self.emit("Cast", [value], {"to": dtype})[0]
 
-    def _node(
+    def _append_node(
         self,
         op_type: str,
         values: Sequence[ir.Value | None],

@@ -155,15 +155,15 @@ def interface_layouts(
     names: InterfaceNames,
     layouts: Mapping[str, str],
     *,
-    free: bool,
+    plan_all: bool,
     channels_first: bool = False,
-    free_caches: bool = False,
+    plan_caches: bool = False,
 ) -> InterfaceLayouts:
     """Return the layouts of graph inputs and outputs.
 
-    ``layouts``: requested layouts by name. All other tensors keep the file's layout, or follow the layout plan if
-    ``free`` is True. ``free_caches``: the inputs and outputs of caches follow the plan. ``channels_first``: the last
-    axis of each rank-4 tensor becomes its second axis; a layout requested by name takes precedence. Raises
+    ``layouts``: requested layouts by name. All other tensors keep the file's layout, unless the layout plan chooses it:
+    for all tensors with ``plan_all``, for caches with ``plan_caches``. ``channels_first``: the last axis of each
+    rank-4 tensor becomes its second axis; a layout requested by name takes precedence. Raises
     UnsupportedOption for a name that the model does not have, and for letters that are not a permutation of the
     tensor's axes.
     """
@@ -183,9 +183,9 @@ def interface_layouts(
     if channels_first:
         images = (tensor for tensor in tensors if tensor.rank == 4 and tensor not in requested)
         requested.update({tensor: layout_of_permutation(tensor.dims, [0, 3, 1, 2]) for tensor in images})
-    if free:
+    if plan_all:
         return InterfaceLayouts(requested, frozenset(t for t in file_layouts if t not in requested and t.rank > 1))
-    if free_caches:
+    if plan_caches:
         pairs = cache_pairs(names.inputs, names.outputs)
         caches = {by_name[name] for name in (*pairs, *pairs.values())} - requested.keys()
         fixed = {tensor: layout for tensor, layout in file_layouts.items() if tensor not in caches}

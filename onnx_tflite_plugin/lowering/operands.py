@@ -54,7 +54,7 @@ class Operands:
         """Return the storage of the slot's quantized values in the handler."""
         return storage_of_slot(self.scope.storage, self.bound, slot)
 
-    def _node(self, op_type: str, *inputs: Operand, **attributes: Any) -> ir.Value:
+    def _emit(self, op_type: str, *inputs: Operand, **attributes: Any) -> ir.Value:
         return self.scope.emitter.emit(op_type, inputs, attributes)[0]
 
     def deliver(self, slot: int) -> ValueOrResource | None:
@@ -117,7 +117,7 @@ class Operands:
         values, tensor, layout, target = self.scope.values, self.bound.op[slot], self.layout(slot), self.scope.target
         dequantizes = encoding is FLOAT and affine(tensor) is not None
         value = values.get(tensor, layout, STORED if dequantizes and target.moves_integers else encoding)
-        value = self._node("Reshape", value, [-1 if size is None else size for size in shape])
+        value = self._emit("Reshape", value, [-1 if size is None else size for size in shape])
         if dequantizes and target.quantizes_moves and not tensor.is_constant:
             value = self.scope.conversions.quantize(value, self.storage(slot), layout)
         elif not (dequantizes and target.moves_integers):
@@ -153,7 +153,7 @@ class Operands:
         if value.const_value is not None:
             return self.scope.emitter.constant(np.expand_dims(value.const_value.numpy(), tuple(missing_axes)))
         rank = len(letters) - start
-        return self._node("Unsqueeze", value, [axis for axis in range(rank) if axis in missing_axes])
+        return self._emit("Unsqueeze", value, [axis for axis in range(rank) if axis in missing_axes])
 
     def _remap_axes(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return axis numbers or per-axis entries in planned order, by Gather at runtime."""
@@ -165,8 +165,8 @@ class Operands:
         if perm == tuple(range(len(perm))):
             return value
         if indexed_slot is not None:
-            return self._node("Gather", value, list(perm), axis=0)
-        return self._node("Gather", np.argsort(perm).astype(np.int64), value, axis=0)
+            return self._emit("Gather", value, list(perm), axis=0)
+        return self._emit("Gather", np.argsort(perm).astype(np.int64), value, axis=0)
 
     def _slot_of_axes(self) -> int:
         """Return the slot whose axes the axis numbers refer to: the first data operand."""
@@ -198,7 +198,7 @@ class Operands:
             return self.scope.emitter.constant(floats.astype(np.float32), values.name(tensor))
         integers = self._bias_integers(slot, tensor)
         if tensor.dtype == "int64" or self.scope.target.float_biases:
-            return self._node("Mul", self._node("Cast", integers, to="float32"), np.asarray(scale, np.float32))
+            return self._emit("Mul", self._emit("Cast", integers, to="float32"), np.asarray(scale, np.float32))
         storage = Storage("int32", 0, Quantization(tuple(scale.tolist()), (0,) * len(scale), 0))
         dims = self.bound.declared.reshapes.get(slot, tensor.dims)
         return self.scope.conversions.dequantize(integers, storage, source_layout(dims))
@@ -218,7 +218,7 @@ class Operands:
             return value
         if tensor.is_constant:
             return self.scope.emitter.constant(self._reshape_array(slot, tensor.array), self.scope.values.name(tensor))
-        return self._node("Reshape", value, [-1 if size is None else size for size in dims])
+        return self._emit("Reshape", value, [-1 if size is None else size for size in dims])
 
     def _reshape_array(self, slot: int, array: Array) -> Array:
         dims = self.bound.declared.reshapes.get(slot)

@@ -70,7 +70,7 @@ class _SymmetricQuantizer(ModelDequantizer):
     def __init__(self, target: Target, opset: int, model: BoundModel) -> None:
         super().__init__(target, opset)
         self.unread_outputs = _unread_outputs(model)
-        self.channel_axes = _rescaled_operands(model)
+        self.channel_axes = _channel_axes(model)
 
     def float_tensor(self, tensor: Tensor) -> Tensor:
         float_tensor, quantization = super().float_tensor(tensor), affine(tensor)
@@ -84,7 +84,7 @@ class _SymmetricQuantizer(ModelDequantizer):
         return replace(float_tensor, fake_quantization=symmetric_range(quantization, tensor.dtype))
 
 
-def _rescaled_operands(model: BoundModel) -> dict[Tensor, int | None]:
+def _channel_axes(model: BoundModel) -> dict[Tensor, int | None]:
     """Return the channel axis of each operand that kernels multiply by its scale.
 
     The axis is None if readers disagree. Operands of kernels that compute in float, such as recurrent layers, are

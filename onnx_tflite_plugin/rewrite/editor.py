@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.graph.metadata import own_entries, remove_own_entries
+from onnx_tflite_plugin.graph.metadata import converter_entries, remove_converter_entries
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.value_metadata import holds_tensor, read_tensor, write_tensor
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
@@ -61,7 +61,8 @@ class Editor:
         ``label`` is used instead of the name, and ``props`` instead of the metadata.
         """
         return self.emitter.label_nodes(
-            label_of(node) if label is None else label, own_entries(node.metadata_props) if props is None else props
+            label_of(node) if label is None else label,
+            converter_entries(node.metadata_props) if props is None else props,
         )
 
     def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
@@ -187,7 +188,7 @@ class Editor:
 
 def clear_metadata(value: ir.Value) -> None:
     """Remove the metadata of a value, which no longer holds the tensor that the metadata names."""
-    remove_own_entries(value.metadata_props)
+    remove_converter_entries(value.metadata_props)
 
 
 def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, reshaped: ir.Value) -> None:

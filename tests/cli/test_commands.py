@@ -19,7 +19,7 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.cli.output import clean
 from onnx_tflite_plugin.cli.summary import summary
-from onnx_tflite_plugin.report import Report, Transposed
+from onnx_tflite_plugin.report import Report, TransposedTensor
 from tests.helpers.command import Run
 from tests.helpers.wrong_models import without_digest
 
@@ -274,7 +274,7 @@ def test_summary_of_a_simple_conversion(tmp_path: Path) -> None:
 
 def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     label = "op 12 CONV_2D v3 'a name v2'"
-    copy = Transposed("some/" * 20 + "BiasAdd", "0,1,2,3 -> 0,3,1,2", 4096, "graph input", (label, label, label))
+    copy = TransposedTensor("some/" * 20 + "BiasAdd", "0,1,2,3 -> 0,3,1,2", 4096, "graph input", (label, label, label))
     report = replace(
         PLAIN,
         layout="heuristic",
@@ -311,7 +311,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
 
 def test_summary_fits_a_screen(tmp_path: Path) -> None:
     operators = {f"OP_{k}": k for k in range(100)}
-    copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v1",))
+    copy = TransposedTensor("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v1",))
     report = replace(
         PLAIN,
         operators=operators,

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.cli.summary import (
 )
 from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.lowering.emitter import NOTE
-from onnx_tflite_plugin.report import Transposed
+from onnx_tflite_plugin.report import TransposedTensor
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from tests.helpers.command import Run
@@ -75,7 +75,7 @@ TRANSPOSE_LINE = "  graph input → op 1 X: axes 0,1 → 1,0, 8 bytes, 't'"
 def test_sources_of_transposes_add_up_to_the_nodes(
     tmp_path: Path, inserted: int, listed: int, remaining: int, lines: list[str]
 ) -> None:
-    copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v2 'n'",))
+    copy = TransposedTensor("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v2 'n'",))
     nodes = {"Conv": 2, "Transpose": remaining} if remaining else {"Conv": 2}
     emitted = {"op 2 Y v1 'm'": 1}
     summary = rows(tmp_path, nodes=nodes, transposes=inserted, transposed=(copy,) * listed, operator_transposes=emitted)
@@ -88,7 +88,7 @@ def test_layout_line_counts_the_transposes_of_the_file(tmp_path: Path) -> None:
 
 
 def test_split_axes_are_listed_by_shape_and_permutation(tmp_path: Path) -> None:
-    change = Transposed("t", "[1, 2, 3] -> 0,2,1", 24, "op 1 X v1 'n'", ("op 2 Y v1 'm'",))
+    change = TransposedTensor("t", "[1, 2, 3] -> 0,2,1", 24, "op 1 X v1 'n'", ("op 2 Y v1 'm'",))
     lines = rows(tmp_path, nodes={"Transpose": 1}, transposes=1, transposed=(change,))["layout"]
     assert lines[1] == "  op 1 X → op 2 Y: as [1, 2, 3], axes 0,1,2 → 0,2,1, 24 bytes, 't'"
 

@@ -119,7 +119,7 @@ def test_remove_origin_keeps_foreign_metadata() -> None:
     entries = {"author": "somebody", PREFIX + "weights": "{}", **{PREFIX + key: "x" for key in MODEL_KEYS}}
     model_metadata.remove_origin(entries)
     assert entries == {"author": "somebody", PREFIX + "weights": "{}"}
-    metadata.remove_own_entries(entries)
+    metadata.remove_converter_entries(entries)
     assert entries == {"author": "somebody"}
 
 
@@ -161,7 +161,7 @@ def test_node_metadata_names_operator_handler_and_pack() -> None:
         (),
         ("", ""),
     )
-    assert metadata.own_entries({**entries, "other": "x"}) == entries
+    assert metadata.converter_entries({**entries, "other": "x"}) == entries
 
 
 @pytest.mark.parametrize("later_fields", [{}, {"encoding": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])

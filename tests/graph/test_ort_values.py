@@ -104,7 +104,7 @@ class TestMetadata:
         model_metadata.remove_origin(entries)
         assert entries == remaining
         assert model_metadata.read_weights(entries) == {"int8": 3}
-        metadata.remove_own_entries(entries)
+        metadata.remove_converter_entries(entries)
         assert entries == {"theirs": "x"}
 
     @pytest.mark.parametrize("text", ["{", "[]"])

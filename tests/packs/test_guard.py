@@ -19,7 +19,7 @@ from onnx_tflite_plugin.guard import (
     Mismatch,
     WrongResult,
     attribute_errors,
-    definition,
+    definition_location,
     format_error,
 )
 
@@ -51,7 +51,7 @@ def test_error_text_is_one_line_of_bounded_length() -> None:
 
 def test_mismatch_is_reported_with_the_function() -> None:
     failed = failure(Mismatch("it returned 2 values"))
-    assert failed.reason == f"handler x of some-pack failed: it returned 2 values, at {definition(outer)}"
+    assert failed.reason == f"handler x of some-pack failed: it returned 2 values, at {definition_location(outer)}"
 
 
 def returns_once(x: int) -> tuple[int, int]:
@@ -131,7 +131,7 @@ def test_invalid_file_is_not_attributed_to_a_pack() -> None:
     ],
 )
 def test_finds_the_function_of_partials_and_methods(by: Any, name: str) -> None:
-    assert definition(by).endswith(f" in {name}")
+    assert definition_location(by).endswith(f" in {name}")
 
 
 def test_hint_depends_on_the_pack() -> None:
