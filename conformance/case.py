@@ -50,9 +50,10 @@ class Case:
     checked if the plan adds Transposes for speed. ``renames``: name of a graph input or output in the file → name that it
     must have in the ONNX model.
 
-    Expected errors. ``refusal``: the conversion must fail, and the message must contain this text. ``kernel_refusal``:
-    LiteRT must fail with this text, and the conversion is skipped. If ``refusal`` is given too, both LiteRT and the
-    conversion must fail. ``known_failure``: the reason why the case is known to fail; a case that passes is reported.
+    Expected errors. ``refusal``: a handler or the converter must refuse the model, and the message must contain this text.
+    An exception in a pack's code does not count. ``kernel_refusal``: LiteRT must fail with this text, and the conversion is
+    skipped. If ``refusal`` is given too, both LiteRT and the conversion must fail. ``known_failure``: the reason why the
+    case is known to fail; a case that passes is reported.
     """
 
     op: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
 from conformance.variants import Variant
-from onnx_tflite_plugin.errors import AttributedProblem, ConversionError
+from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, InternalError, PackFailure
 from onnx_tflite_plugin.guard import TRACEBACK_HINT, Failed, format_error, format_error_outside, is_debugging
 
 _KIT = ("conformance", "onnx_tflite_plugin", "numpy", "onnx", "onnx_ir", "flatbuffers")
@@ -66,3 +67,19 @@ def format_on_one_line(error: ConversionError) -> str:
         for problem in error.problems
     ]
     return " ".join(" ".join([error.message, *map(str, problems)]).split())
+
+
+def describe_wrong_refusal(error: ConversionError, expected: str) -> Iterator[str]:
+    """Yield a message if an error is not a refusal with the expected text.
+
+    Failures of code are no refusals: exceptions in a pack or in the converter.
+    """
+    problems = [problem for problem in error.problems if not isinstance(problem, PackFailure)]
+    if expected in str(ConversionError(error.message, problems)) and not isinstance(error, InternalError):
+        return
+    reason = (
+        f"the text {expected!r} must come from a Decline, a Refusal or a check of the converter, but code failed with it"
+        if expected in str(error)
+        else f"the model was refused, but without the expected text {expected!r}"
+    )
+    yield f"{reason}: {format_on_one_line(error)}"

@@ -19,7 +19,7 @@ from conformance.bounds import tolerance_of
 from conformance.case import Case
 from conformance.equivalence import equivalence_key
 from conformance.explanation import explain_missing_kernel
-from conformance.failures import Failures, describe_case_error, format_on_one_line
+from conformance.failures import Failures, describe_case_error, describe_wrong_refusal, format_on_one_line
 from conformance.inputs import inputs_of_runs
 from conformance.layout_errors import messages_on_axis_sizes
 from conformance.requirements import describe_unmet_requirements
@@ -240,11 +240,7 @@ class CaseTrial:
             except OnnxTooOld:
                 continue
             except ConversionError as error:
-                if self.case.refusal not in str(error):
-                    failures.add(
-                        variant,
-                        f"the model was refused, but without the expected text {self.case.refusal!r}: {format_on_one_line(error)}",
-                    )
+                failures.add(variant, *describe_wrong_refusal(error, self.case.refusal))
         return failures.status, failures.lines
 
     def check_conversion(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:

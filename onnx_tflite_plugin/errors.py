@@ -72,6 +72,14 @@ class AttributedProblem(Problem):
 
 
 @dataclass(frozen=True)
+class PackFailure(AttributedProblem):
+    """Code of a pack that raised an exception or returned an invalid value.
+
+    A Decline, a Refusal or a contradiction in the file is not a failure.
+    """
+
+
+@dataclass(frozen=True)
 class NoHandler(Problem):
     """An operator that no pack converts; all such operators share their remedies."""
 

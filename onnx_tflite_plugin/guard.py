@@ -16,7 +16,7 @@ from functools import partial
 from types import FrameType, MethodType, ModuleType
 
 from onnx_tflite_plugin.checked import did_you_mean
-from onnx_tflite_plugin.errors import AttributedProblem, InvalidModel, Problem, VerificationError
+from onnx_tflite_plugin.errors import InvalidModel, PackFailure, Problem, VerificationError
 
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # pack of handlers that are passed to a host as objects
@@ -61,7 +61,7 @@ class Failed(Exception):
 
     def problem(self, where: str) -> Problem:
         """Return the failure as a problem at ``where``."""
-        return AttributedProblem(where, self.reason, self.hint, self.pack == BUILTIN)
+        return PackFailure(where, self.reason, self.hint, self.pack == BUILTIN)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import replace
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.binding.consistency import ArityDecline
 from onnx_tflite_plugin.codes import UNKNOWN, has_custom_name
-from onnx_tflite_plugin.errors import AttributedProblem, NoHandler, Problem
+from onnx_tflite_plugin.errors import NoHandler, PackFailure, Problem
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, describe_decline
 from onnx_tflite_plugin.host.remedies import describe_remedies
 from onnx_tflite_plugin.source.model import Operator, Subgraph
@@ -49,7 +49,7 @@ def missing_handler_problem(
         if not failed:
             needs_pack = not hint and not is_registered and has_custom_name(op.code)
             return (NoHandler if needs_pack else Problem)(op.code, reason, hint)
-        return AttributedProblem(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
+        return PackFailure(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
     if op.code.startswith(UNKNOWN):
         number = op.code.removeprefix(UNKNOWN)
         return NoHandler(

@@ -18,7 +18,19 @@ from conformance.packs import Suite
 from conformance.runner import CaseTrial, run_case
 from conformance.table import _row
 from conformance.variants import Variant
-from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Raw, Terminate, Transparent, Value, handler
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Decline,
+    Dequantized,
+    Handler,
+    Raw,
+    Refusal,
+    Terminate,
+    Transparent,
+    Value,
+    handler,
+)
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import TRACEBACK_HINT
 from onnx_tflite_plugin.host import HANDLERS, Host, Offer
@@ -111,6 +123,41 @@ def test_refusal_must_match_the_expected_text(host: Host) -> None:
     )
     converted = unary("NEG", "sample", X, refusal="must be a constant")
     assert "the model was converted, but must be refused" in run_case(converted, host).text
+
+
+def returns_text(at: Any) -> Any:
+    return "the limit is -1"
+
+
+def declines(at: Any) -> Any:
+    return Decline("the limit is -1")
+
+
+def fails(ctx: Any, x: Any) -> Any:
+    raise ValueError("the limit is -1")
+
+
+def refuses(ctx: Any, x: Any) -> Any:
+    raise Refusal("the limit is -1")
+
+
+@pytest.mark.parametrize(
+    ("declared", "lower", "passes"),
+    [
+        ({"accepts": returns_text}, fails, False),
+        ({"accepts": declines}, fails, True),
+        ({}, fails, False),
+        ({}, refuses, True),
+    ],
+)
+def test_failure_of_a_packs_code_is_not_a_refusal(declared: Any, lower: Any, passes: bool) -> None:
+    declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), **declared)
+    case = unary("CUSTOM.Acme", "refused", X, refusal="the limit is -1")
+    result = run_case(case, Host(handlers={"CUSTOM.Acme": declare(lower)}))
+    assert result.ok is passes
+    if not passes:
+        assert "the text 'the limit is -1' must come from a Decline, a Refusal or a check" in result.text
+        assert " failed: " in result.text
 
 
 def test_rejection_by_litert_is_checked(host: Host) -> None:
