@@ -159,7 +159,8 @@ def write_range(ctx: Context, position: Value, token_positions: Value | None, dt
 def cache_writes(operators: Sequence[Operator]) -> Iterator[Region]:
     """Yield writes into caches that no attention reads.
 
-    The last layer of a prefill has such writes. Their axes are taken from a cache of equal shape that an attention reads.
+    The last layer of a prefill has such writes. The axes of a write are taken from a
+    cache of equal shape that an attention reads.
     """
     letters: dict[Dims, str] = {}
     for op in operators:

@@ -79,7 +79,7 @@ def dilation_patterns(code: str) -> list[Call]:
 
 
 def merge_padding(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the convolution's options with the pads of both operators.
+    """Return the convolution's options with the amounts of PAD added to the pads.
 
     Declines unless height and width are padded with zeros.
     """

@@ -1,4 +1,4 @@
-"""Real or imaginary parts of spectra, and filters on them."""
+"""Real or imaginary parts of spectra, and filters applied to these parts."""
 
 from __future__ import annotations
 

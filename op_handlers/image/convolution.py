@@ -164,7 +164,7 @@ def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: 
 def spatial_axes(ctx: Context) -> tuple[str, list[int]]:
     """Return the letters of the spatial axes, and the kernel's sizes along them.
 
-    The letters h and w, and d in 3-D, are those of the options.
+    The letters are those of the options: h and w, and d in 3-D.
     """
     axes = ctx.perm(1)[2:]
     return "".join("dhw"[axis] for axis in axes), [ctx.op[1].shape[axis] for axis in axes]

@@ -98,7 +98,7 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
     """Emit Resize of height and width, which must be adjacent for ONNX Runtime.
 
-    If they are not adjacent, a dynamic shape is transposed to channels first. A static shape is not transposed, because
+    If height and width are not adjacent, a dynamic shape is transposed to channels first. A static shape is not transposed, because
     ONNX Runtime would move the Transpose past the Resize and then could not run the model. Instead, height and width are resized
     one after the other.
     """
@@ -282,7 +282,7 @@ def uses_fixed_point(op: Operator) -> bool:
 def repetition_counts(op: Operator) -> list[int] | None:
     """Return how many times rows and columns are repeated, or None.
 
-    The result is None if the counts differ between rows or between columns. If they are equal, all implementations of
+    The result is None if the counts differ between rows or between columns. If the counts are equal, all implementations of
     Resize agree.
     """
     indices = nearest_indices(op)

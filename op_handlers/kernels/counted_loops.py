@@ -98,7 +98,10 @@ class CountedLoop:
         return bound if start == 0 else None
 
     def _trip_bound(self, tensor: Tensor) -> int | Tensor | None:
-        """Return the bound of a comparison: a constant, or an operand that no iteration changes."""
+        """Return the bound of a comparison: a constant, or an operand of the WHILE.
+
+        The body must not change the operand.
+        """
         if tensor.is_constant:
             return int(tensor.array.item()) if tensor.array.size == 1 else None
         outer = next((self.op[k] for k in self.forwarded if tensor is self.cond.inputs[k]), None)
@@ -167,7 +170,7 @@ class CountedLoop:
         return next((k for k in self.forwarded if self.body.inputs[k] is op[0]), None)
 
     def row_written_at(self, slot: int) -> Tensor | None:
-        """Return the row ``[1, ...]`` that the body writes to the array in ``slot``, or ``None``.
+        """Return the row ``[1, ...]`` that the body writes to an array, or ``None``.
 
         The row must be written at the index of a counter. For a tensor list, the row is the written tensor itself.
         """

@@ -39,7 +39,7 @@ def is_hybrid(op: Operator) -> bool:
 
 
 def is_small_block_matrix(weights: Tensor) -> bool:
-    """True for at most ``MAX_BLOCKWISE_WEIGHTS`` weights in blocks of a multiple of 32.
+    """True for few blockwise weights, whose block size is a multiple of 32.
 
     Products with larger matrices use an operator that rounds activations per block.
     """
@@ -77,7 +77,7 @@ def cache_per_subgraph(compute: Callable[[Subgraph], T]) -> Callable[[Subgraph],
 
 @cache_per_subgraph
 def rounding_layers(graph: Subgraph) -> tuple[int, int]:
-    """Return two counts: layers that round activations, and elements they round."""
+    """Return two counts: layers that round activations, and elements rounded."""
     layers = [op for op in graph.operators if is_hybrid(op)]
     return len(layers), sum(map(activation_elements, layers))
 

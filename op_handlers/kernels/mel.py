@@ -34,7 +34,7 @@ class Filterbank:
     """Triangular filters, equally spaced on the mel scale.
 
     The filters apply to ``bins`` frequencies from 0 to half the sample rate. The kernel ignores frequency 0,
-    frequencies below ``lower`` plus half a bin, and those above ``upper``. If ``upper`` lies beyond the last bin, every
+    frequencies below ``lower`` plus half a bin, and frequencies above ``upper``. If ``upper`` lies beyond the last bin, every
     coefficient is 0.
     """
 

@@ -44,7 +44,7 @@ def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
 def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
     """Return an ``accepts`` function that declines operand 0 without a scale.
 
-    ``dtypes``: dtypes that the kernels treat as quantized. Without a scale, they divide by 0.
+    ``dtypes``: dtypes that the kernels treat as quantized. Without a scale, the kernels divide by 0.
     """
 
     def accepts(at: Instance) -> Decline | None:

@@ -74,9 +74,9 @@ class Sums:
         )
 
     def add(self, other: Sums) -> Sums | None:
-        """Return the sum of both sums.
+        """Return ``self + other``.
 
-        Return ``None`` if they share a tensor, differ in size, or have more than ``MAX_PRODUCTS`` products together.
+        Return ``None`` if the sums share a tensor, differ in size, or have more than ``MAX_PRODUCTS`` products together.
         """
         if self.products.keys() & other.products.keys() or len(self.bias) != len(other.bias):
             return None
@@ -102,9 +102,9 @@ class Cell:
 
 
 class Dataflow:
-    """Operators by the tensors that they produce, with fused activations as separate operators.
+    """Operators by the tensors that they produce.
 
-    The ``match_`` methods match the operators of one time step.
+    Fused activations become separate operators. The ``match_`` methods match the operators of one time step.
     """
 
     def __init__(self, operators: Iterable[Operator]) -> None:
@@ -332,7 +332,7 @@ def split_activation(op: Operator) -> tuple[Operator, ...]:
 def join_gates(
     op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums, Sums]], **attributes: Any
 ) -> Cell | None:
-    """Return the cell with these gates, or ``None`` if they do not fit a cell.
+    """Return the cell with these gates, or ``None`` if the gates do not form a cell.
 
     Each gate has one product with the input and one with the last output. A gate may be a pair of sums, one for each
     product, each with its bias. All gates must have the size of the output; gates of size 1 would be broadcast.

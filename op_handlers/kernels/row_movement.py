@@ -15,7 +15,10 @@ from op_handlers.kernels.recurrent_cells import strided_slice_positions
 
 
 class RowMovement(NamedTuple):
-    """Result row ``i`` is a copy of row ``rows[i]`` of ``tensor``, restricted to ``columns``."""
+    """Copies of rows: result row ``i`` is row ``rows[i]`` of ``tensor``.
+
+    ``columns``: the columns that are copied.
+    """
 
     tensor: Tensor
     rows: Array

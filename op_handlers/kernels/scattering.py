@@ -25,7 +25,10 @@ def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value,
 
 
 def index_size(op: Operator, slot: int) -> int:
-    """Return the number of coordinates of each index in ``[..., size]``. Raises Refusal if the size is dynamic."""
+    """Return the number of coordinates of each index in ``[..., size]``.
+
+    Raises Refusal if the size is dynamic.
+    """
     size = op[slot].dims[-1]
     if size is None:
         raise Refusal(f"the last axis of the indices {op[slot].name!r} is dynamic; set its size with --input-shape")

@@ -17,7 +17,7 @@ class AxisSlice:
     """Slice of one input axis, or a new axis.
 
     ``axis``: the input axis; None for a new axis. ``entry``: position in begin, end and strides; unused for a new
-    axis. It is None if an ellipsis or the end of the lists selects the complete axis. ``begin_masked`` and
+    axis. ``entry`` is None if an ellipsis or the end of the lists selects the complete axis. ``begin_masked`` and
     ``end_masked``: True if the bound is ignored. ``shrinks``: True if the slice is one element, whose axis is
     removed.
     """

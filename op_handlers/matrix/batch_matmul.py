@@ -144,7 +144,7 @@ def has_zero_scale(op: Operator) -> bool:
 def zero_point_shift(ctx: Context, slot: int) -> Array | None:
     """Return the zero point of the stored operand minus that in the file.
 
-    The result is None if they are equal.
+    The result is None if the zero points are equal.
     """
     file_quantization, stored_quantization = ctx.op[slot].quantization, ctx.quantization(slot)
     if (

@@ -158,7 +158,7 @@ def svdf(
 def update_state(ctx: Context, filter_outputs: Value, state: Value) -> Value:
     """Assign and return the next state (B, F, M).
 
-    The outputs of the filters (B, F) are appended to those of earlier runs.
+    The outputs of the filters (B, F) are appended to the outputs of earlier runs.
     """
     ops, (filters, runs) = ctx.ops, ctx.op[TIME_WEIGHTS].shape
     recent_outputs = ops.Slice(ops.Reshape(state, [-1, filters, runs]), [1], [runs], [2])

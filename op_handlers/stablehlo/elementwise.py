@@ -79,7 +79,7 @@ def both(ctx: Context, x: Value, y: Value) -> Value:
 def check_equal_shapes(at: Instance) -> Decline | None:
     """Return a Decline for different shapes.
 
-    The kernel does not check them (EvalImpl, stablehlo_shift_left.cc).
+    The kernel does not check shapes (EvalImpl, stablehlo_shift_left.cc).
     """
     shapes = [at.op[k].dims for k in range(2)]
     if all(x_size in (None, y_size) or y_size is None for x_size, y_size in zip_longest(*shapes, fillvalue=0)):

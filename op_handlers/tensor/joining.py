@@ -66,7 +66,7 @@ def concat_shape(at: Instance) -> Dims:
     sizes=concat_shape,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
-    """Emit Concat; requantize uint8 operands with a different scale, as the kernel does."""
+    """Emit Concat; uint8 operands with a different scale are requantized."""
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
 
 

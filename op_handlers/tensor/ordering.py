@@ -102,7 +102,7 @@ def reverse_sequence_layout(at: Instance) -> Implicit:
 def check_lengths(at: Instance) -> Decline | None:
     """Return a Decline for missing axes or lengths out of range.
 
-    The kernel checks only the first length, and writes beyond the end for others (reverse_sequence.cc).
+    The kernel checks only the first length, and writes beyond the end for other lengths (reverse_sequence.cc).
     """
     axes = sorted({at.op.options.seq_dim, at.op.options.batch_dim})
     if not 0 <= axes[0] <= axes[-1] < at.op[0].rank:

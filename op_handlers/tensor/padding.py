@@ -87,7 +87,7 @@ def emit_pad(ctx: Context, x: Value, pairs: Sequence[tuple[int, int]], value: Va
 def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
     """Return the pairs (before, after) in the order of ONNX.
 
-    The amounts before all axes are followed by those after all axes.
+    ONNX lists the amounts before each axis, then the amounts after each axis.
     """
     pairs = cast_to_int64(ctx, 1, paddings)
     if isinstance(pairs, np.ndarray):

@@ -220,7 +220,7 @@ def update_layout(at: Instance) -> Attribute:
 def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) -> Value:
     """Emit Concat along each axis, or ScatterND for few rows.
 
-    Concat joins the elements before the update, the update, and those after it. A start index is clamped so that the
+    Concat joins the elements before the update, the update, and the elements after it. A start index is clamped so that the
     update fits (ClampStartIndices, dynamic_update_slice.cc).
     """
     sizes, lengths = ctx.shape(0), ctx.shape(1)

@@ -24,7 +24,7 @@ from op_handlers.kernels.operands import cast_to_int64, rank_preserving_axes, un
 def check_part_count(at: Instance) -> Decline | None:
     """Return a Decline unless num_splits is the number of outputs.
 
-    LiteRT's kernels would write beyond them.
+    LiteRT's kernels would write beyond the outputs.
     """
     declared, output_count = at.op.options.get("num_splits", 0), len(at.op.outputs)
     return (

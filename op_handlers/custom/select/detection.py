@@ -23,7 +23,7 @@ from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import acceptance_check, element_count_check, rank_check
 
 LOWEST = np.finfo(np.float32).min
-"""Score threshold of the versions without this operand."""
+"""Score threshold of the versions that have no operand for it."""
 DEFAULT_OVERLAP = 0.5
 """Default of the attribute ``iou_threshold``."""
 
@@ -31,17 +31,17 @@ DEFAULT_OVERLAP = 0.5
 # --- reference kernel -------------------------------------------------------------------------
 
 
-def overlaps(box: Array, boxes: Array) -> Array:
+def overlap_ratios(box: Array, boxes: Array) -> Array:
     """Return the intersection over union of a box with each of the boxes, [N].
 
     ``boxes``: [N, 4], two corners y x in either order. Boxes without area overlap nothing.
     """
     corners = [np.sort(array.reshape(-1, 2, 2), axis=1) for array in (box, boxes)]
     sides = np.minimum(corners[0][:, 1], corners[1][:, 1]) - np.maximum(corners[0][:, 0], corners[1][:, 0])
-    shared = np.maximum(sides, 0).prod(1)
+    intersection = np.maximum(sides, 0).prod(1)
     area, areas = ((array[:, 1] - array[:, 0]).prod(1) for array in corners)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = shared / (area + areas - shared)
+        ratio = intersection / (area + areas - intersection)
     return np.asarray(np.where(np.minimum(area, areas) > 0, ratio, 0))
 
 
@@ -51,7 +51,7 @@ def select_boxes(boxes: Array, scores: Array, limit: int, max_overlap: float, mi
     for index in np.argsort(-scores, kind="stable").tolist():
         if len(selected) >= limit or not scores[index] > min_score:
             break
-        if not (overlaps(boxes[index], boxes[selected]) > max_overlap).any():
+        if not (overlap_ratios(boxes[index], boxes[selected]) > max_overlap).any():
             selected.append(index)
     return selected
 
@@ -95,7 +95,7 @@ def is_padded(op: Operator) -> bool:
 
 
 def check_sigma(instance: Instance) -> Decline | None:
-    """Return a Decline for soft suppression, which lowers the scores of boxes by their overlap."""
+    """Return a Decline for soft suppression, which lowers scores by overlap."""
     if instance.op.tensor(5) is None:
         return None
     sigma = instance.op.constant(5)
@@ -107,11 +107,16 @@ def check_sigma(instance: Instance) -> Decline | None:
 def emit_indices(
     ctx: Context, boxes: Value, scores: Value, limit: Value, *thresholds: Value
 ) -> tuple[Value, Callable[[Value], Value]]:
-    """Emit the indices of the selected boxes, and return a function that pads values to the maximum number."""
+    """Emit the indices of the selected boxes. Return them and a padding function.
+
+    If the operator pads its results, the function pads values to the maximum number of boxes.
+    """
     ops = ctx.ops
     max_count = ops.Cast(ops.Reshape(limit, [1]), to="int64")
-    attribute = node_of(ctx.op).real("iou_threshold", DEFAULT_OVERLAP)
-    max_overlap: ValueLike = ops.Reshape(thresholds[0], [1]) if thresholds else np.asarray([attribute], np.float32)
+    default_overlap = node_of(ctx.op).real("iou_threshold", DEFAULT_OVERLAP)
+    max_overlap: ValueLike = (
+        ops.Reshape(thresholds[0], [1]) if thresholds else np.asarray([default_overlap], np.float32)
+    )
     min_score: ValueLike = ops.Reshape(thresholds[1], [1]) if len(thresholds) > 1 else np.asarray([LOWEST])
     selected = ops.NonMaxSuppression(
         ops.Unsqueeze(boxes, [0]), ops.Unsqueeze(scores, [0, 1]), max_count, max_overlap, min_score
@@ -194,8 +199,8 @@ def check_combined(instance: Instance) -> Decline | None:
 def result_count(op: Operator, limits: Sequence[Array], classes: int) -> int:
     """Return the number of results per image.
 
-    ``limits``: the maximum per class, and in total. With ``pad_per_class``, unused results are dropped if no image can
-    have them.
+    ``limits``: the maximum per class, and in total. With ``pad_per_class``, the number is at most the maximum per class
+    times the number of classes, because no image can have more results.
     """
     per_class, total = (int(limit.reshape(-1)[0]) for limit in limits)
     return min(total, per_class * classes) if node_of(op).flag("pad_per_class") else total

@@ -34,23 +34,23 @@ def assign(x: Array, indices: Any, updates: Array) -> None:
 
 
 def scatter_handler(
-    name: str, reduction: str, update: Any, *, min_opset: int = 18, is_negative: bool = False
+    name: str, reduction: str, update: Any, *, min_opset: int = 18, negates_updates: bool = False
 ) -> Handler:
     """Return the handler of an operator that updates a tensor at indices.
 
     ``reduction``: the attribute of ScatterElements. ``update``: function that applies updates to a NumPy array at indices.
-    ``is_negative``: negate the updates.
+    ``negates_updates``: True to subtract the updates.
     """
 
     def kernel(op: Operator, x: Array, indices: Array, updates: Array) -> Array:
         result = x.copy()
-        update(result, tuple(np.moveaxis(indices, -1, 0)), -updates if is_negative else updates)
+        update(result, tuple(np.moveaxis(indices, -1, 0)), -updates if negates_updates else updates)
         return result
 
     def lower(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
         ops, size, sizes = ctx.ops, index_size(ctx.op, 1), ctx.ops.Shape(x)
         rows = flatten_indices(ctx, cast_to_int64(ctx, 1, indices), sizes, size)
-        values = ops.Flatten(ops.Neg(updates) if is_negative else updates, axis=ctx.op[1].rank - 1)
+        values = ops.Flatten(ops.Neg(updates) if negates_updates else updates, axis=ctx.op[1].rank - 1)
         return ops.Reshape(scatter_rows(ctx, ops.Flatten(x, axis=size), rows, values, reduction or None), sizes)
 
     lower.__name__, lower.__doc__ = name, f"Emit ScatterElements with the reduction {reduction or 'none'!r}."
@@ -68,7 +68,7 @@ def scatter_handler(
 tensor_scatter_max = scatter_handler("TensorScatterMax", "max", np.maximum.at)
 tensor_scatter_min = scatter_handler("TensorScatterMin", "min", np.minimum.at)
 tensor_scatter_add = scatter_handler("TensorScatterAdd", "add", np.add.at, min_opset=16)
-tensor_scatter_sub = scatter_handler("TensorScatterSub", "add", np.add.at, min_opset=16, is_negative=True)
+tensor_scatter_sub = scatter_handler("TensorScatterSub", "add", np.add.at, min_opset=16, negates_updates=True)
 tensor_scatter_update = scatter_handler("TensorScatterUpdate", "", assign, min_opset=11)
 
 

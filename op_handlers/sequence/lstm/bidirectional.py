@@ -135,7 +135,7 @@ def shares_auxiliary(op: Operator) -> bool:
 def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
     """Emit one bidirectional LSTM, or one LSTM per direction.
 
-    One LSTM is emitted if both directions have the same input and can be emitted in the same way.
+    One LSTM is emitted if both directions have the same input and emitter, and both or neither have peepholes.
     """
     inputs = present_operands(operands)
     x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))

@@ -66,7 +66,7 @@ def bias_factors(at: Instance, gate: Gate) -> tuple[int, int | float]:
 def weight_quantization(at: Instance) -> Dequantized:
     """Return the behavior: biases have the scale of input times weight.
 
-    With layer normalization, they have the scale of the normalized value.
+    With layer normalization, biases have the scale of the normalized value.
     """
     op = at.op
     weights = tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent))
@@ -152,7 +152,7 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
 def cell_activation(at: Instance) -> ActivationKernel:
     """Return ALWAYS_TANH for integers and for the cell with five operands.
 
-    Their kernels ignore the option.
+    Their kernels ignore the activation in the options.
     """
     ignores_option = at.op[0].dtype != "float32" or at.op.options.get("kernel_type") == "BASIC"
     return ActivationKernel.ALWAYS_TANH if ignores_option else ActivationKernel.CELLS

@@ -36,7 +36,7 @@ class IntegerArithmetic(Cell):
     def exact_dtype(self, slots: Sequence[int]) -> str:
         """Return the float dtype that represents all sums of products exactly.
 
-        The products are those of matrix rows with 8-bit values.
+        The sums are products of matrix rows with 8-bit values.
         """
         return "float32" if self.max_sum(slots) <= 2**24 else "float64"
 

@@ -317,7 +317,7 @@ class IntegerCell(IntegerArithmetic):
     def peephole_weights(self, gate: Gate) -> tuple[Array, np.float32]:
         """Return a gate's peephole weights, and the factor to rescale their products.
 
-        The factor converts them to the scale of the gate's input.
+        The factor converts the products to the scale of the gate's input.
         """
         if gate.peephole is None or self.op.tensor(gate.peephole) is None:
             return np.zeros(self.cell_count), np.float32(1)

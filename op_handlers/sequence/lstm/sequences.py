@@ -1,4 +1,4 @@
-"""LSTMs on sequences: ONNX's LSTM if it computes the kernel's results, else a Scan."""
+"""LSTMs on sequences, emitted as ONNX's LSTM or as a Scan of steps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def choose_emitter(cell: Cell) -> Emitter:
 def loses_precision(cell: Cell) -> bool:
     """True if the projection bias is too large for :func:`emit_projected`.
 
-    That function adds and subtracts the bias, which is then inaccurate.
+    That function subtracts the bias and adds it again, which loses precision if the bias is large.
     """
     if cell.op.tensor(PROJECTION_BIAS) is None:
         return False

@@ -26,7 +26,7 @@ class SpecialTokens:
     def of(cls, tokenizer: Mapping[str, Any], metadata: Metadata) -> SpecialTokens:
         """Return the special tokens that the metadata of a bundle names.
 
-        Raises ConversionError if the tokenizer lacks one of them, or if there is no stop token.
+        Raises ConversionError if the tokenizer lacks one of these tokens, or if there is no stop token.
         """
         ids = token_ids(tokenizer)
         texts = {number: text for text, number in ids.items()}

@@ -30,7 +30,7 @@ def convolution_cases() -> Iterator[Case]:
     op = "CUSTOM.Convolution2DTransposeBias"
 
     def conv_case(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placement = in_isolation,
-                  x: tuple[int | None, ...] = (2, 5, 7, 3), version: bytes = b"", **more: Any) -> Case:  # fmt: skip
+                  x: tuple[int | None, ...] = (2, 5, 7, 3), version: bytes = b"", **case_fields: Any) -> Case:  # fmt: skip
         weights, bias = constant(random_array(11, *kernel, 3)), constant(random_array(11))
         sizes = []
         for size, length, step in zip((5, 7), kernel, strides, strict=True):
@@ -38,7 +38,7 @@ def convolution_cases() -> Iterator[Case]:
             sizes.append(step * (size - 1) + length - cropped)
         y = tensor(x[0], *sizes, 11)
         options = struct.pack("<3i", padding, strides[1], strides[0]) + version
-        return place(op, name, [tensor(*x), weights, bias], y, custom_options=options, **more)
+        return place(op, name, [tensor(*x), weights, bias], y, custom_options=options, **case_fields)
 
     for place in PLACEMENTS:
         yield conv_case("same", SAME, (2, 3), (3, 5), place, nodes={"ConvTranspose": 1})
@@ -105,7 +105,7 @@ def pooling_cases() -> Iterator[Case]:
         custom_options=pool_params(VALID, (2, 2), (2, 2)),
         **zero_inputs,
     )
-    dynamic_keywords: dict[str, Any] = {
+    dynamic_fields: dict[str, Any] = {
         "custom_options": pool_params(VALID, (2, 2), (2, 2)),
         "refusal": "depend on the image's size",
     }
@@ -115,7 +115,7 @@ def pooling_cases() -> Iterator[Case]:
         [tensor(1, None, None, 3)],
         tensor(1, None, None, 3),
         tensor(1, None, None, 3),
-        **dynamic_keywords,
+        **dynamic_fields,
     )
 
 
@@ -125,8 +125,8 @@ def unpooling_cases() -> Iterator[Case]:
     indices = np.random.default_rng(3).integers(0, 6, (2, 5, 7, 11)) + np.float32(0.1)
     x, y = tensor(2, 5, 7, 11), tensor(2, 10, 21, 11)
     input_arrays = {"x1": indices.astype(np.float32)}
-    keywords: dict[str, Any] = {"custom_options": options, "input_arrays": input_arrays, "nodes": {"MaxUnpool": 1}}
-    yield in_isolation(op, "indices as an input", [x, tensor(2, 5, 7, 11)], y, **keywords)
+    fields: dict[str, Any] = {"custom_options": options, "input_arrays": input_arrays, "nodes": {"MaxUnpool": 1}}
+    yield in_isolation(op, "indices as an input", [x, tensor(2, 5, 7, 11)], y, **fields)
 
     def pool_and_unpool(model: Net) -> None:
         """Build a pooling and its unpooling between convolutions."""
@@ -142,11 +142,11 @@ def unpooling_cases() -> Iterator[Case]:
     yield net(
         op, "after the pooling, between convolutions", pool_and_unpool, max_transposes=2, nodes=["MaxPool", "MaxUnpool"]
     )
-    overlapping_keywords: dict[str, Any] = {
+    overlapping_fields: dict[str, Any] = {
         "custom_options": pool_params(SAME, (1, 1), (2, 2)),
         "refusal": "elements have no single position",
     }
-    yield in_isolation(op, "overlapping windows", [x, x], tensor(2, 10, 14, 11), **overlapping_keywords)
+    yield in_isolation(op, "overlapping windows", [x, x], tensor(2, 10, 14, 11), **overlapping_fields)
 
 
 # --- affine maps ------------------------------------------------------------------------------
@@ -173,15 +173,15 @@ def sampling_cases() -> Iterator[Case]:
     for name, parameters in maps.items():
         input_arrays = {"x1": affine(*parameters)[None]}
         for place in PLACEMENTS:
-            keywords: dict[str, Any] = {
+            fields: dict[str, Any] = {
                 "custom_options": options,
                 "version": 2,
                 "input_arrays": input_arrays,
                 "max_transposes": 2 + matrix_transposes,
             }
-            yield place(op, name, [image, matrix], result, **keywords)
-    refused_keywords: dict[str, Any] = {"custom_options": options, "version": 1, "refusal": "version 2 only"}
-    yield in_isolation(op, "the first version", [image, matrix], result, **refused_keywords)
+            yield place(op, name, [image, matrix], result, **fields)
+    refused_fields: dict[str, Any] = {"custom_options": options, "version": 1, "refusal": "version 2 only"}
+    yield in_isolation(op, "the first version", [image, matrix], result, **refused_fields)
 
 
 def landmark_cases() -> Iterator[Case]:
@@ -227,6 +227,6 @@ def matrix_cases() -> Iterator[Case]:
     yield case_of_version_2(op, "missing option", [x], y, incomplete, refusal="the options lack scale_y")
 
 
-def case_of_version_2(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:
+def case_of_version_2(op: str, name: str, inputs: Any, output: Any, options: Any, **case_fields: Any) -> Case:
     """Return a case of one operator of version 2."""
-    return in_isolation(op, name, inputs, output, custom_options=options, version=2, **more)
+    return in_isolation(op, name, inputs, output, custom_options=options, version=2, **case_fields)

@@ -42,7 +42,7 @@ class PoolOptions(NamedTuple):
 def read_transposed_convolution_options(op: Operator) -> TransposedConvolutionOptions:
     """Return the options of a transposed convolution.
 
-    Raises Refusal if they are too short or have an unknown padding.
+    Raises Refusal if the options are too short or have an unknown padding.
     """
     padding, width, height = _integers(op, 3)
     return TransposedConvolutionOptions(_padding(op, padding), (height, width))
@@ -51,7 +51,7 @@ def read_transposed_convolution_options(op: Operator) -> TransposedConvolutionOp
 def read_pool_options(op: Operator) -> PoolOptions:
     """Return the options of a pooling.
 
-    Raises Refusal if they are too short or have an unknown padding.
+    Raises Refusal if the options are too short or have an unknown padding.
     """
     padding, stride_width, stride_height, width, height, activation = _integers(op, 6)
     return PoolOptions(_padding(op, padding), (stride_height, stride_width), (height, width), _bounds(activation))
