@@ -154,10 +154,11 @@ class Conversion:
         """
         if not hasattr(file, "write") or isinstance(file, io.TextIOBase):
             raise TypeError(f"file is {describe(file)}; give a file opened in binary mode ('wb'), or call save(path)")
+        output = files.CompleteWriter(file)
         if "proto" in vars(self) or weight_bytes(self.model) < STREAMED_BYTES:
-            file.write(self.proto.SerializeToString())
+            output.write(self.proto.SerializeToString())
         else:
-            write_streamed(self.model, file)
+            write_streamed(self.model, output)
 
 
 @document_keywords

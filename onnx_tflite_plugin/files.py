@@ -8,6 +8,7 @@ therefore has its weights even if the process is killed. The next run removes le
 from __future__ import annotations
 
 import errno
+import io
 import os
 import platform
 import re
@@ -110,6 +111,28 @@ def write_model(path: Path, content: bytes | Writer) -> None:
         with (folder / path.name).open("wb") as file:
             _write_content(file, content)
         _publish(path, folder, None)
+
+
+class CompleteWriter:
+    """Writer of a binary file that writes all bytes, also to an unbuffered file.
+
+    An unbuffered file writes as many bytes as fit, and returns their number.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._is_raw = file, isinstance(file, io.RawIOBase)
+
+    def write(self, content: bytes) -> None:
+        """Write all bytes. Raises OSError."""
+        if not self._is_raw:
+            self._file.write(content)
+            return
+        remaining = memoryview(content)
+        while remaining:
+            written: int | None = self._file.write(remaining)
+            if written is None:
+                raise BlockingIOError(errno.EAGAIN, "the file does not block; give a blocking file")
+            remaining = remaining[written:]
 
 
 def _write_content(file: BinaryIO, content: bytes | Writer) -> None:

@@ -6,7 +6,6 @@ No large package is imported before a command does its work.
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 from importlib import import_module
@@ -15,8 +14,10 @@ from typing import Any, NoReturn
 import click
 
 from onnx_tflite_plugin.cli import pack_commands
-from onnx_tflite_plugin.cli.failures import Commands
+from onnx_tflite_plugin.cli.failures import Commands, format_os_error
 from onnx_tflite_plugin.cli.isolation import enable_forks
+from onnx_tflite_plugin.cli.output import print_error
+from onnx_tflite_plugin.cli.streams import open_streams
 from onnx_tflite_plugin.guard import Terminated
 
 __all__ = ["cli", "main"]
@@ -74,16 +75,16 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line: entry point of the script and of ``python -m``."""
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
+    open_streams()
     signal.signal(signal.SIGTERM, _handle_sigterm)
     enable_forks()
     # a conversion makes many objects and few cycles; default thresholds take 5 % of its time
     gc.set_threshold(100_000, 50, 100)
     try:
         cli()
+    except OSError as error:  # of stdout, before or after the command's own work
+        print_error("error", [format_os_error(error)])
+        sys.exit(2)
     finally:
         gc.freeze()  # the process ends, so a last collection would only waste time
 

@@ -114,11 +114,13 @@ def convert(
 
     exit_code = verification_exit_code(result.conversion.verification)
     if job.output == STREAM:
+        set_failure_output(note="the model on stdout is incomplete")
         result.conversion.write(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        set_failure_output()
         with redirect_stdout(sys.stderr):
             print_rows(_detailed_rows(result, verbosity))
         ctx.exit(exit_code)
-    set_failure_output(as_json=as_json)
     from onnx_tflite_plugin.cli.json_report import report_json
 
     with ignore_broken_pipe():

@@ -180,9 +180,8 @@ class Commands(click.Group):
         except BrokenPipeError:
             raise
         except OSError as error:
-            file_prefix = f"{error.filename}: " if error.filename else ""
             debug(error)
-            _fail(ctx, 2, type(error).__name__, [f"{file_prefix}{error.strerror or error}"])
+            _fail(ctx, 2, type(error).__name__, [format_os_error(error)])
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -190,6 +189,12 @@ class Commands(click.Group):
             _fail(ctx, 1, "InternalError", _internal_error_lines(error))
         finally:
             FROM_COMMAND.reset(token)
+
+
+def format_os_error(error: OSError) -> str:
+    """Return the file, if known, and the reason of an error."""
+    file_prefix = f"{error.filename}: " if error.filename else ""
+    return f"{file_prefix}{error.strerror or error}"
 
 
 def set_failure_output(*, as_json: bool = False, note: str | Callable[[], str] = "") -> None:

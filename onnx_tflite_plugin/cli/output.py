@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from onnx_tflite_plugin.checked import list_first, plural
+from onnx_tflite_plugin.cli.streams import discard_stdout
 from onnx_tflite_plugin.graph.names import OMISSION
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def ignore_broken_pipe() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the interpreter's last flush succeed
+        discard_stdout()
 
 
 def _flush() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from onnx_tflite_plugin.graph.serialized import to_proto
 
@@ -23,6 +23,12 @@ INLINE_BYTES = 1 << 10
 """Largest initializer that is kept in the protobuf; shape inference reads shapes and axes, which are smaller."""
 _Message = TypeVar("_Message", "onnx.ModelProto", "onnx.GraphProto", "onnx.TensorProto")
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in onnx.proto
+
+
+class Output(Protocol):
+    """A file, or another object that writes all bytes it is given."""
+
+    def write(self, content: bytes, /) -> object: ...
 
 
 def proto_to_check(model: ir.Model) -> onnx.ModelProto:
@@ -41,7 +47,7 @@ def proto_to_check(model: ir.Model) -> onnx.ModelProto:
     return proto
 
 
-def write_streamed(model: ir.Model, file: BinaryIO) -> None:
+def write_streamed(model: ir.Model, file: Output) -> None:
     """Write the model, one weight in memory at a time. Raises ValueError above 2 GiB."""
     with _without_weights(model) as weights:
         proto = to_proto(model)
@@ -116,7 +122,7 @@ def _tensor_size(fields: tuple[bytes, bytes], nbytes: int) -> int:
     return len(before) + 1 + len(_varint(nbytes)) + nbytes + len(after)
 
 
-def _write_tensor(file: BinaryIO, fields: tuple[bytes, bytes], tensor: ir.TensorProtocol) -> None:
+def _write_tensor(file: Output, fields: tuple[bytes, bytes], tensor: ir.TensorProtocol) -> None:
     """Write a tensor: its data between the serialized ``fields`` before and after."""
     data = tensor.tobytes()
     if len(data) != tensor.nbytes:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,3 +179,17 @@ def test_save_rejects_the_suffix_of_another_format(tmp_path: Path, name: str) ->
     with pytest.raises(ValueError, match=r"name an \.onnx file"):
         converted.save(tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_write_completes_short_writes(streamed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if streamed:
+        monkeypatch.setattr(conversion, "STREAMED_BYTES", 0)
+
+    class ShortWrites(io.FileIO):
+        def write(self, content: Any, /) -> int:
+            return super().write(memoryview(content)[:100])
+
+    with ShortWrites(tmp_path / "short.onnx", "w") as file:
+        otp.convert(small_model()).write(file)
+    assert (tmp_path / "short.onnx").read_bytes() == otp.convert(small_model()).proto.SerializeToString()
