@@ -129,11 +129,13 @@ def measure_in_process(shape: str, count: int) -> dict[str, float]:
     "--size", "sizes", multiple=True, type=int, help="Number of operators; 1,000 and 10,000 by default. Repeatable."
 )
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw a chart of time and memory to this file.")
-@click.option("--one", type=(str, int), hidden=True)
-def main(shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, one: tuple[str, int] | None) -> None:
+@click.option("--one", "shape_and_size", type=(str, int), hidden=True)
+def main(
+    shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, shape_and_size: tuple[str, int] | None
+) -> None:
     """Convert generated models of growing size and report time and memory."""
-    if one:
-        click.echo(json.dumps(measure(*one)))
+    if shape_and_size:
+        click.echo(json.dumps(measure(*shape_and_size)))
         return
     sizes = sorted(sizes or SIZES)
     measurements: dict[str, list[dict[str, float]]] = {}

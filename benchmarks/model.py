@@ -50,8 +50,8 @@ def bench_in_process(source: Path, name: str, converters: Sequence[Converter], r
         return row
     if not _run_in_process(source, name, (), 1):
         return Row(name, problem=_CRASHED)
-    working = [converter for converter in converters if _run_in_process(source, name, [converter], 1)]
-    row = _run_in_process(source, name, working, rounds) or Row(name, problem=_CRASHED)
+    working_converters = [converter for converter in converters if _run_in_process(source, name, [converter], 1)]
+    row = _run_in_process(source, name, working_converters, rounds) or Row(name, problem=_CRASHED)
     outcomes = {outcome.converter: outcome for outcome in row.outcomes}
     crashes = (Outcome(converter.name, problem=_CRASHED) for converter in converters)
     return replace(row, outcomes=tuple(outcomes.get(crash.converter, crash) for crash in crashes))

@@ -1,4 +1,4 @@
-"""Cases for ``tensorflow_cases``: suppression of boxes, scattering, segments and bounds."""
+"""Cases for ``tensorflow_cases``: boxes, scattering, segments and bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tools.tensorflow_operands import RANDOM, Array, Constant, Row, numbers, pos
 
 
 def random_boxes(*shape: int) -> Array:
-    """Return boxes ``[*shape, 4]`` that overlap, partly outside the image, with corners in any order."""
+    """Return overlapping boxes ``[*shape, 4]`` with corners in any order.
+
+    Some are partly outside the image.
+    """
     corners = RANDOM.integers(-2, 19, (*shape, 4)) / 16
     return corners.astype(np.float32)
 
@@ -66,9 +69,9 @@ def scattering() -> Iterator[Row]:
     for dtype in ("float32", "int32"):
         updates = real(4, 3, dtype=dtype)
         for index_dtype in ("int32", "int64"):
-            places = numbers([4, 6], [0, 0], [4, 6], [2, 3], dtype=index_dtype)
+            indices = numbers([4, 6], [0, 0], [4, 6], [2, 3], dtype=index_dtype)
             shape = Constant(numbers(5, 7, 3, dtype=index_dtype))
-            yield Row("ScatterNd", f"{dtype}, {index_dtype}", [places, updates, shape])
+            yield Row("ScatterNd", f"{dtype}, {index_dtype}", [indices, updates, shape])
         x, ids = real(11, 3, dtype=dtype), numbers(4, 0, 2, 4, 2, -1, 0, 6, 4, 0, 2)
         for op in ("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin"):
             yield Row(op, dtype, [x, ids, scalar(7)])

@@ -83,14 +83,16 @@ def crops() -> Iterator[Row]:
             yield Row("ResizeBicubic", f"{name} to {size}", [real(2, 5, 7, 3), constant(*size)], mode)
     yield Row("ResizeBicubic", "uint8", [real(1, 5, 7, 3, dtype="uint8", low=0), constant(10, 14)])
     boxes = np.asarray([[0, 0, 1, 1], [0.1, 0.25, 0.6, 0.75], [0.9, 1, 0.2, 0], [-0.5, 0.3, 1.5, 0.8]], np.float32)
-    which, options = numbers(0, 1, 1, 0), {"extrapolation_value": -2.0}
+    image_indices, options = numbers(0, 1, 1, 0), {"extrapolation_value": -2.0}
     for method in ("bilinear", "nearest"):
         for size in ([3, 5], [1, 4]):
             attributes: dict[str, Any] = {"method": method, **options}
-            operands = [real(2, 7, 11, 3), boxes, which]
+            operands = [real(2, 7, 11, 3), boxes, image_indices]
             yield Row("CropAndResize", f"{method} to {size}", [*operands, constant(*size)], attributes)
     yield Row(
-        "CropAndResize", "default, uint8", [real(2, 7, 11, 3, dtype="uint8", low=0), boxes, which, constant(2, 3)]
+        "CropAndResize",
+        "default, uint8",
+        [real(2, 7, 11, 3, dtype="uint8", low=0), boxes, image_indices, constant(2, 3)],
     )
     for padding in ("SAME", "VALID"):
         attributes = {"ksize": [1, 3, 2, 1], "strides": [1, 2, 3, 1], "padding": padding}

@@ -184,14 +184,14 @@ def _warnings(benchmark: Benchmark) -> list[str]:
     processors, warnings = available_processors(), list[str]()
     if benchmark.threads > processors:
         warnings.append(f"{benchmark.threads} threads share {processors} processors, so threads wait for each other")
-    varying = [
+    varying_runtimes = [
         name
         for name, spread in (("LiteRT", benchmark.litert), ("ONNX Runtime", benchmark.onnxruntime))
         if spread.high > NOISY * spread.low
     ]
-    if varying:
+    if varying_runtimes:
         warnings.append(
-            f"the rounds of {' and '.join(varying)} vary by more than {NOISY - 1:.0%}: is the machine busy?"
+            f"the rounds of {' and '.join(varying_runtimes)} vary by more than {NOISY - 1:.0%}: is the machine busy?"
         )
     return warnings
 

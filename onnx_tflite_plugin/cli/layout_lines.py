@@ -80,9 +80,9 @@ def _transpose_line(transposed: TransposedTensor) -> str:
     shape_text = ""
     if start.startswith("["):  # the shape in which split axes are transposed
         shape_text, start = f"as {start}, ", ",".join(str(axis) for axis in range(start.count(",") + 1))
-    between = f"{_shorten_label(transposed.producer)} → {users}"
+    edge_text = f"{_shorten_label(transposed.producer)} → {users}"
     change = f"{shape_text}axes {start} → {end}"
-    return f"{between}: {change}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
+    return f"{edge_text}: {change}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
 
 
 def _shorten_label(label: str) -> str:

@@ -265,7 +265,7 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
 
 def _describe_placeholder(like: str) -> str:
     return {
-        "fusion": "it looks for x / (|x| + 1)",
+        "fusion": "the fusion matches x / (|x| + 1)",
         "claim": "each operator of the family is converted to the ONNX operator of the same name",
         "pass": "it replaces Relu",
     }.get(like, "the generated handler is an example and does not compute this operator yet")

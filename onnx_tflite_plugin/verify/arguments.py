@@ -110,7 +110,9 @@ def check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
             size_count = plural(len(shape), "size")
             raise InvalidInputs(f"{subject}: {size_count}, but the input has {tensor.rank} axes, {dims}")
         if any(model_size not in (None, size) for size, model_size in zip(shape, tensor.dims, strict=True)):
-            raise InvalidInputs(f"{subject}, but the input is {dims} in the ONNX model; only ? takes another size")
+            raise InvalidInputs(
+                f"{subject}, but the input is {dims} in the ONNX model; only sizes shown as ? may differ"
+            )
 
 
 def affordable_runs(entry: Entry, runs: int) -> int:

@@ -43,7 +43,7 @@ class ErrorStatistics:
         )
 
 
-AT_OTHER_POSITIONS = "at other positions"
+AT_DIFFERENT_POSITIONS = "at different positions"
 """Words of a problem about NaN or infinity in only one of two arrays."""
 
 _BLOCK = 1 << 18  # elements per block: 2 MiB in float64
@@ -88,7 +88,7 @@ def _measure_infinite(actual: Array, expected: Array) -> ErrorStatistics:
         if count := int(np.count_nonzero(differs)):
             index = tuple(int(i) for i in np.argwhere(differs)[0])
             example = f"at {list(index)}: {actual[index]}, expected {expected[index]}"
-            problem = f"{value} {AT_OTHER_POSITIONS} ({count} elements, first {example})"
+            problem = f"{value} {AT_DIFFERENT_POSITIONS} ({count} elements, first {example})"
             return ErrorStatistics(math.inf, count, expected.size, problem)
     finite = np.isfinite(expected)
     return replace(_measure_finite(actual[finite], expected[finite]), elements=expected.size)

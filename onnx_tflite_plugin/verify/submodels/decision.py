@@ -15,7 +15,7 @@ from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.model import Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.error import AT_OTHER_POSITIONS
+from onnx_tflite_plugin.verify.comparison.error import AT_DIFFERENT_POSITIONS
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, time_limit_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair
@@ -89,7 +89,7 @@ def conclude(
     """
     values = output_values(pair.entry, pair.session)
     agreeing_outputs = {
-        name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and accept_errors
+        name: decision.agreeing[value] for name, value in values.items() if value in decision.agreeing and accept_errors
     }
     if (divergence := _first_divergence(decision)) is not None:
         return Verification((*outputs, divergence.comparison), kernels=(), runs=0, diverging=divergence)
@@ -101,7 +101,7 @@ def conclude(
     pair.reasons += tuple(
         f"output {output.name!r} end to end: {output.problem}, although every operator agrees; {_INPUTS_HINT}"
         for output in outputs
-        if AT_OTHER_POSITIONS in output.problem and output.name in agreeing_outputs
+        if AT_DIFFERENT_POSITIONS in output.problem and output.name in agreeing_outputs
     )
     comparisons = tuple(
         replace(agreeing_outputs[output.name], name=output.name, end_to_end=output.error)
@@ -159,7 +159,7 @@ def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorV
     values = {value.name: value for values in values_by_tensor(pair.entry, pair.session).values() for value in values}
     differing = {finding.submodel.value.name: finding.comparison for finding in reversed(decision.differing)}
     producer = producers(pair.entry.subgraph)
-    tensors = [(values[name], comparison) for name, comparison in {**decision.agreed, **differing}.items()]
+    tensors = [(values[name], comparison) for name, comparison in {**decision.agreeing, **differing}.items()]
     return tuple(sorted(tensors, key=lambda compared: producer[compared[0].tensor].index))
 
 

@@ -136,9 +136,11 @@ class References:
         session = self.segment.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))
         points = self.segment.points
         tensors = [points.entry.subgraph.tensors[index] for index in (*session.inputs, *session.extra_inputs)]
-        modify = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
+        change_operands = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
 
         def run(operand_set: OperandSet) -> Mapping[int, Array]:
-            return session.run(modify(tensors, operand_set.operands) if modify else operand_set.operands)
+            return session.run(
+                change_operands(tensors, operand_set.operands) if change_operands else operand_set.operands
+            )
 
         return run

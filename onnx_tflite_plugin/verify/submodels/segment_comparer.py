@@ -49,12 +49,12 @@ class Finding(NamedTuple):
 class Decision:
     """Result of the comparison of all submodels.
 
-    ``agreed``: comparisons that agree, by ONNX value. ``differing``: submodels that differ. ``constants``: weights that
+    ``agreeing``: comparisons that agree, by ONNX value. ``differing``: submodels that differ. ``constants``: weights that
     differ, with their operators. ``undecided``: reasons why submodels could not be compared. ``error``: the reason why
     no submodel was compared. ``operators``: number of compared operators. ``outputs``: LiteRT's outputs in each compared run.
     """
 
-    agreed: dict[str, Comparison] = field(default_factory=dict)
+    agreeing: dict[str, Comparison] = field(default_factory=dict)
     differing: list[Finding] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
     constants: list[tuple[Operator, Comparison]] = field(default_factory=list)
@@ -191,7 +191,7 @@ class SegmentComparer:
             comparison = self._compare_with(result, expected, "builtin")
             match = comparison if comparison.ok else self._find_match(result)
             if match is not None:
-                self.decision.agreed.setdefault(name, match)
+                self.decision.agreeing.setdefault(name, match)
             else:
                 self._record_mismatch(submodel, operand_set, comparison, weight_variant)
 

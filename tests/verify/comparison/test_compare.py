@@ -76,12 +76,16 @@ class TestMeasureError:
     @pytest.mark.parametrize(
         ("actual", "expected", "problem"),
         [
-            ([np.nan, 1], [0, 1], "NaN at other positions (1 elements, first at [0]: nan, expected 0.0)"),
-            ([0, np.nan, np.nan], [0, 1, 2], "NaN at other positions (2 elements, first at [1]: nan, expected 1.0)"),
-            ([0, 1], [0, np.nan], "NaN at other positions"),
-            ([np.inf, 1], [3e38, 1], "+inf at other positions"),
-            ([np.inf, 1], [-np.inf, 1], "+inf at other positions"),
-            ([0, 1], [-np.inf, 1], "-inf at other positions"),
+            ([np.nan, 1], [0, 1], "NaN at different positions (1 elements, first at [0]: nan, expected 0.0)"),
+            (
+                [0, np.nan, np.nan],
+                [0, 1, 2],
+                "NaN at different positions (2 elements, first at [1]: nan, expected 1.0)",
+            ),
+            ([0, 1], [0, np.nan], "NaN at different positions"),
+            ([np.inf, 1], [3e38, 1], "+inf at different positions"),
+            ([np.inf, 1], [-np.inf, 1], "+inf at different positions"),
+            ([0, 1], [-np.inf, 1], "-inf at different positions"),
         ],
     )
     def test_nan_and_infinity_at_different_positions_are_problems(
