@@ -46,7 +46,7 @@ NOTE = (
 """Explanation of the nodes of a readable graph."""
 
 
-def settings(op: Operator) -> dict[str, Any]:
+def options_with_defaults(op: Operator) -> dict[str, Any]:
     """Return the operator's options, with the kernel's defaults for absent options.
 
     Source: Init, detection_postprocess.cc.
@@ -65,7 +65,7 @@ def check_detection(instance: Instance) -> Decline | None:
         )
     if invalid := next((op[out(k)] for k in range(len(op.outputs)) if op[out(k)].dtype != "float32"), None):
         return Decline(f"result {invalid.name!r} has dtype {invalid.dtype}, but the kernel writes float32")
-    options = settings(op)
+    options = options_with_defaults(op)
     if missing := [name for name in (*REQUIRED_OPTIONS, *SCALE_OPTIONS) if name not in options]:
         return Decline(f"the options lack {', '.join(missing)}")
     boxes, anchors = op[0].dims[1], op[2]
@@ -104,7 +104,7 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
     One suppression for all classes uses the highest class score of each box. Unused entries of the results are 0; the
     kernel leaves them uninitialized.
     """
-    options, ops, batch = settings(ctx.op), ctx.ops, ctx.op[0].dims[0]
+    options, ops, batch = options_with_defaults(ctx.op), ctx.ops, ctx.op[0].dims[0]
     if batch != 1:
         raise Refusal(f"the batch size is {batch or 'dynamic'}; the kernel requires 1 (kBatchSize)")
     ctx.explain(NOTE)
@@ -114,7 +114,7 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
         ops.Slice(named(ops.Squeeze(scores, [0]), "all_scores"), [background_count], [ctx.op[1].shape[2]], [1]),
         "scores",
     )
-    emit = emit_regular if options["use_regular_nms"] else emit_fast
+    emit = emit_regular_nms if options["use_regular_nms"] else emit_fast_nms
     return emit(ctx, boxes, scores_by_box, options)
 
 
@@ -179,7 +179,7 @@ def emit_suppression(ctx: Context, boxes: Value, scores: Value, limit: int, opti
     )
 
 
-def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
+def emit_fast_nms(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
     """Emit one suppression by the highest class score of each box.
 
     A selected box is returned with its best classes.
@@ -215,7 +215,7 @@ def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]
     )
 
 
-def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
+def emit_regular_nms(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
     """Emit one suppression per class, and keep the highest scores of all classes.
 
     Among equal scores, the score of the lower class is kept.

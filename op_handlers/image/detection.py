@@ -50,13 +50,15 @@ def emit_suppression(
     if constant_sigma is None or constant_sigma or constant_iou is None or constant_iou > 1:
         return emit_loop(ctx, boxes, scores, count, iou, min_score, np.float32(0) if sigma is None else sigma)
     if constant_iou > 0:
-        selected = emit_hard(ctx, boxes, scores, count, float(constant_iou), min_score)
+        selected = emit_hard_suppression(ctx, boxes, scores, count, float(constant_iou), min_score)
     else:  # the threshold is 0 or less: the first box suppresses all others
-        selected = emit_hard(ctx, boxes, scores, ops.Min(count, 1), 1.0, min_score)
+        selected = emit_hard_suppression(ctx, boxes, scores, ops.Min(count, 1), 1.0, min_score)
     return selected, ops.Gather(scores, selected)
 
 
-def emit_hard(ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou: float, min_score: Value) -> Value:
+def emit_hard_suppression(
+    ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou: float, min_score: Value
+) -> Value:
     """Emit NonMaxSuppression.
 
     The operator suppresses only above its threshold, so the threshold is lowered by one float32 step.

@@ -178,12 +178,12 @@ def interpolation_at(coordinates: Array) -> Interpolation:
 
 def emit_interpolation(ctx: Context, size: Value, output_size: Value) -> Interpolation:
     """Emit the interpolation for runtime sizes, as :func:`coordinates_in_1024ths`."""
-    ops, o = ctx.ops, ctx.options
-    size_offset = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else np.int64(0)
+    ops, options = ctx.ops, ctx.options
+    size_offset = ops.Where(ops.Greater(output_size, 1), 1, 0) if options.align_corners else np.int64(0)
     scaled_size, divisor = ops.Mul(ops.Sub(size, size_offset), 1024), ops.Sub(output_size, size_offset)
     step = ops.Div(ops.Add(scaled_size, ops.Div(divisor, 2)), divisor)
     coordinates = ops.Mul(ops.Range(0, output_size, 1), step)
-    if o.half_pixel_centers:
+    if options.half_pixel_centers:
         coordinates = ops.Add(coordinates, ops.Sub(ops.Div(step, 2), 512))
     coordinates = ops.Min(ops.Max(coordinates, np.int64(0)), ops.Mul(ops.Sub(size, 1), 1024))
     lower = ops.Div(coordinates, 1024)
@@ -206,8 +206,8 @@ def interpolate_axis(ctx: Context, x: Value, axis: int, interpolation: Interpola
 
 
 def coordinate_mode(ctx: Context) -> str:
-    o = ctx.options
-    return "align_corners" if o.align_corners else "half_pixel" if o.half_pixel_centers else "asymmetric"
+    options = ctx.options
+    return "align_corners" if options.align_corners else "half_pixel" if options.half_pixel_centers else "asymmetric"
 
 
 def output_shape(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Array:
@@ -245,32 +245,32 @@ def nearest_along(op: Operator, size: int, output_size: int) -> Array:
     Source: GetNearestNeighbor (optimized_ops.h).
     """
     spend_budget(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
-    o, positions = op.options, np.arange(output_size)
+    options, positions = op.options, np.arange(output_size)
     if uses_fixed_point(op):
         return np.asarray(np.minimum(positions * ((size << 16) // output_size + 1) >> 16, size - 1))
-    size_offset = int(o.align_corners and output_size > 1)
+    size_offset = int(options.align_corners and output_size > 1)
     scale = np.float32(size - size_offset) / np.float32(output_size - size_offset)
-    coordinates = (positions + o.half_pixel_centers / 2).astype(np.float32) * scale
+    coordinates = (positions + options.half_pixel_centers / 2).astype(np.float32) * scale
     nearest = np.floor(coordinates)
-    if o.align_corners:
+    if options.align_corners:
         nearest += coordinates - nearest >= 0.5
     return np.asarray(np.minimum(nearest.astype(np.int64), size - 1))
 
 
 def emit_nearest(ctx: Context, size: Value, output_size: Value) -> Value:
     """Emit nearest indices for runtime sizes."""
-    ops, o = ctx.ops, ctx.options
+    ops, options = ctx.ops, ctx.options
     positions, last_index = ops.Range(0, output_size, 1), ops.Sub(size, 1)
     if uses_fixed_point(ctx.op):
         step = ops.Add(ops.Div(ops.Mul(size, 1 << 16), output_size), 1)
         return ops.Min(ops.Div(ops.Mul(positions, step), 1 << 16), last_index)
-    size_offset = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else 0
+    size_offset = ops.Where(ops.Greater(output_size, 1), 1, 0) if options.align_corners else 0
     positions, scaled_size, divisor = (
         ops.Cast(v, to="float32") for v in (positions, ops.Sub(size, size_offset), ops.Sub(output_size, size_offset))
     )
-    coordinates = ops.Mul(ops.Add(positions, o.half_pixel_centers / 2), ops.Div(scaled_size, divisor))
+    coordinates = ops.Mul(ops.Add(positions, options.half_pixel_centers / 2), ops.Div(scaled_size, divisor))
     nearest = ops.Floor(coordinates)
-    if o.align_corners:
+    if options.align_corners:
         nearest = ops.Where(ops.Less(ops.Sub(coordinates, nearest), 0.5), nearest, ops.Add(nearest, 1.0))
     return ops.Min(ops.Cast(nearest, to="int64"), last_index)
 

@@ -25,7 +25,7 @@ PACKED_MIN_OPSETS = {"int4": 21, "uint4": 21, "int2": 25}
 MIN_OPSETS = PACKED_MIN_OPSETS | {"bfloat16": 13}
 
 
-def dtypes(op: Operator) -> tuple[str, str]:
+def source_and_result_dtypes(op: Operator) -> tuple[str, str]:
     return op[0].dtype, op[out(0)].dtype
 
 
@@ -35,14 +35,14 @@ def dtypes(op: Operator) -> tuple[str, str]:
     layout=Transparent(),
     quantization=Raw(),
     result_dtypes={"*": ("*",)},
-    min_opset=lambda at: max(MIN_OPSETS.get(dtype, 1) for dtype in dtypes(at.op)),
+    min_opset=lambda at: max(MIN_OPSETS.get(dtype, 1) for dtype in source_and_result_dtypes(at.op)),
 )
 def cast(ctx: Context, x: Value) -> Value:
     """Emit Cast of quantized values, with floats clipped to the range of integers.
 
     Scales are ignored (cast.cc).
     """
-    source_dtype, result_dtype = dtypes(ctx.op)
+    source_dtype, result_dtype = source_and_result_dtypes(ctx.op)
     if source_dtype == result_dtype:
         return x
     if source_dtype.startswith("complex"):
@@ -92,7 +92,7 @@ def check_bit_patterns(at: Instance) -> Decline | None:
 
     A bitcast to bool is declined too.
     """
-    source_dtype, result_dtype = dtypes(at.op)
+    source_dtype, result_dtype = source_and_result_dtypes(at.op)
     for dtype in (source_dtype, result_dtype):
         to_bool = dtype == "bool" != source_dtype
         if dtype in PACKED_RANGE or "float8" in dtype or dtype.startswith("complex") or dtype == "string" or to_bool:
@@ -105,7 +105,7 @@ def required_opset(at: Instance) -> int:
 
     Integers are split and merged with arithmetic operators.
     """
-    source_dtype, result_dtype = dtypes(at.op)
+    source_dtype, result_dtype = source_and_result_dtypes(at.op)
     return 26 if source_dtype != result_dtype and (source_dtype in FLOAT_BITS or result_dtype in FLOAT_BITS) else 1
 
 
@@ -123,7 +123,7 @@ def bitcast(ctx: Context, x: Value) -> Value:
 
     If the widths differ, values are split or merged as unsigned integers, least significant word first (bitcast.cc).
     """
-    source_dtype, result_dtype = dtypes(ctx.op)
+    source_dtype, result_dtype = source_and_result_dtypes(ctx.op)
     if source_dtype == result_dtype:
         return x
     if source_dtype == "bool":

@@ -85,15 +85,15 @@ def local_response_normalization(ctx: Context, x: Value) -> Value:
 
     ONNX divides alpha by the number of channels.
     """
-    o, ops, depth = ctx.options, ctx.ops, ctx.op[0].dims[-1]
-    radius = o.radius if depth is None else min(o.radius, depth)
+    options, ops, depth = ctx.options, ctx.ops, ctx.op[0].dims[-1]
+    radius = options.radius if depth is None else min(options.radius, depth)
     size = 2 * radius + 1
     # ONNX Runtime's LRN requires positive alpha and beta, and its running sum loses precision for a radius of 0.
-    if min(o.alpha, o.beta) <= 0 or not radius:
+    if min(options.alpha, options.beta) <= 0 or not radius:
         # The mean must include the zero padding. Before 1.25, ONNX Runtime's AveragePool of opset 19 always excludes
         # end padding, and absorbs a preceding Pad into its own pads.
         padded = ops.Pad(x, [0, radius, 0, 0] * 2, np.float32(0))
         mean = ops.AveragePool(ops.Unsqueeze(ops.Mul(padded, padded), [1]), kernel_shape=[size, 1, 1])
-        total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), o.alpha * size), o.bias)
-        return ops.Mul(x, ops.Pow(total, -o.beta))
-    return ctx.ops.LRN(x, size=size, alpha=o.alpha * size, beta=o.beta, bias=o.bias)
+        total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), options.alpha * size), options.bias)
+        return ops.Mul(x, ops.Pow(total, -options.beta))
+    return ctx.ops.LRN(x, size=size, alpha=options.alpha * size, beta=options.beta, bias=options.bias)

@@ -14,7 +14,7 @@ from op_handlers.kernels.operands import cast_to_int64
 MAX_OPSET = 21  # ONNX Runtime has no random number kernels for later opsets
 
 
-def seed(ctx: Context) -> float | None:
+def combined_seed(ctx: Context) -> float | None:
     """Return one seed computed from both seeds, or None if both are 0.
 
     It has 24 bits, which float32 represents exactly. Raises Refusal if ONNX Runtime has no kernel for the opset.
@@ -41,9 +41,9 @@ def emit_random(ctx: Context, op_type: str, shape: Value) -> Value:
     """Emit ``Random*`` of a shape, or ``Random*Like`` for a runtime shape."""
     ops, constant_shape = ctx.ops, ctx.constant(0)
     if constant_shape is not None and constant_shape.size:
-        return ops.named(op_type)(shape=constant_shape.astype(np.int64).tolist(), seed=seed(ctx))
-    pattern = ops.Expand(np.zeros((), np.float32), cast_to_int64(ctx, 0, shape))
-    return ops.named(f"{op_type}Like")(pattern, seed=seed(ctx))
+        return ops.named(op_type)(shape=constant_shape.astype(np.int64).tolist(), seed=combined_seed(ctx))
+    zeros = ops.Expand(np.zeros((), np.float32), cast_to_int64(ctx, 0, shape))
+    return ops.named(f"{op_type}Like")(zeros, seed=combined_seed(ctx))
 
 
 @handler("MULTINOMIAL", max_version=1, layout=Terminate())
@@ -67,8 +67,8 @@ def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
         if constant_count is None
         else constant_count.astype(np.int64).reshape(1)
     )
-    pattern = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, sample_count, axis=0))
-    random = ops.Mul(ops.Cast(ops.RandomUniformLike(pattern, seed=seed(ctx)), to="float64"), total)
+    zeros = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, sample_count, axis=0))
+    random = ops.Mul(ops.Cast(ops.RandomUniformLike(zeros, seed=combined_seed(ctx)), to="float64"), total)
     is_above = ops.GreaterOrEqual(ops.Unsqueeze(random, [2]), ops.Unsqueeze(cumulative, [1]))
     dtype = ctx.op[out(0)].dtype
     return ops.ReduceSum(ops.Cast(is_above, to=dtype), [2], keepdims=0)

@@ -43,27 +43,33 @@ def check_index_vectors(op: Operator) -> Decline | None:
 def check_gather(at: Instance) -> Decline | None:
     if not at.op.options.start_index_map:
         return Decline("start_index_map is empty, so the indices refer to no axis")
-    o, x, index = at.op.options, at.op[0], at.op[1]
-    if not {*o.start_index_map} <= {*range(x.rank)}:
-        return Decline(f"start_index_map is {list(o.start_index_map)}, but the rank is {x.rank}")
-    length = index.dims[o.index_vector_dim] if 0 <= o.index_vector_dim < index.rank else 1
-    if length != len(o.start_index_map) or len(o.slice_sizes) != x.rank:
-        lengths = f"{'of dynamic length' if length is None else length} for {len(o.start_index_map)} axes"
+    options, x, index = at.op.options, at.op[0], at.op[1]
+    if not {*options.start_index_map} <= {*range(x.rank)}:
+        return Decline(f"start_index_map is {list(options.start_index_map)}, but the rank is {x.rank}")
+    length = index.dims[options.index_vector_dim] if 0 <= options.index_vector_dim < index.rank else 1
+    if length != len(options.start_index_map) or len(options.slice_sizes) != x.rank:
+        lengths = f"{'of dynamic length' if length is None else length} for {len(options.start_index_map)} axes"
         return Decline(
-            f"index vectors are {lengths}, and slice_sizes has {len(o.slice_sizes)} entries for rank {x.rank}"
+            f"index vectors are {lengths}, and slice_sizes has {len(options.slice_sizes)} entries for rank {x.rank}"
         )
-    slice_axes, offset_dims, result = x.rank - len({*o.collapsed_slice_dims}), {*o.offset_dims}, at.op[out(0)]
+    slice_axes, offset_dims, result = (
+        x.rank - len({*options.collapsed_slice_dims}),
+        {*options.offset_dims},
+        at.op[out(0)],
+    )
     rank = result.rank if result.has_rank else slice_axes + index.rank - 1
     if len(offset_dims) != slice_axes or rank != slice_axes + index.rank - 1 or not offset_dims <= {*range(rank)}:
         return Decline(
             f"the slices have {slice_axes} axes, but offset_dims is {sorted(offset_dims)} for a result of rank {rank}"
         )
-    if any(size < (axis in o.collapsed_slice_dims) for axis, size in enumerate(o.slice_sizes)):
+    if any(size < (axis in options.collapsed_slice_dims) for axis, size in enumerate(options.slice_sizes)):
         return Decline(
-            f"slice_sizes {list(o.slice_sizes)} has a negative size, or a size other than 1 on a collapsed axis"
+            f"slice_sizes {list(options.slice_sizes)} has a negative size, or a size other than 1 on a collapsed axis"
         )
-    if any(size is not None and slice_size > size for slice_size, size in zip(o.slice_sizes, x.dims, strict=True)):
-        return Decline(f"slice_sizes {list(o.slice_sizes)} exceeds the operand's shape {list(x.dims)}")
+    if any(
+        size is not None and slice_size > size for slice_size, size in zip(options.slice_sizes, x.dims, strict=True)
+    ):
+        return Decline(f"slice_sizes {list(options.slice_sizes)} exceeds the operand's shape {list(x.dims)}")
     return check_index_vectors(at.op)
 
 
@@ -81,8 +87,8 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
     Start indices are clamped so that slices fit (stablehlo_gather.cc). Axes are named ``b0`` ... in the indices and
     ``o0`` ... in the operand.
     """
-    o, rank = ctx.options, ctx.op[0].rank
-    mapped_axes, collapsed_axes = list(o.start_index_map), set(o.collapsed_slice_dims)
+    options, rank = ctx.options, ctx.op[0].rank
+    mapped_axes, collapsed_axes = list(options.start_index_map), set(options.collapsed_slice_dims)
     batch_axes = [f"b{k}" for k in range(ctx.op[1].rank - 1)]
     other_axes = [axis for axis in range(rank) if axis not in mapped_axes]
     slice_axes = [axis for axis in sorted(mapped_axes) if axis not in collapsed_axes]
@@ -112,10 +118,10 @@ def result_axes(op: Operator, batch_axes: list[str]) -> list[str]:
 
     Axes at ``offset_dims`` are those of the slice, all others are those of the indices.
     """
-    o = op.options
-    offsets = iter(f"o{k}" for k in range(op[0].rank) if k not in o.collapsed_slice_dims)
+    options = op.options
+    offsets = iter(f"o{k}" for k in range(op[0].rank) if k not in options.collapsed_slice_dims)
     batches = iter(batch_axes)
-    return [next(offsets) if k in o.offset_dims else next(batches) for k in range(op[out(0)].rank)]
+    return [next(offsets) if k in options.offset_dims else next(batches) for k in range(op[out(0)].rank)]
 
 
 def start_vectors(ctx: Context, indices: Value) -> Value | Array:
@@ -123,10 +129,10 @@ def start_vectors(ctx: Context, indices: Value) -> Value | Array:
 
     Starts are clamped so that the slice fits.
     """
-    o, (x, index) = ctx.options, (ctx.op[0], ctx.op[1])
-    starts = move_vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
-    sizes = [o.slice_sizes[axis] for axis in o.start_index_map]
-    dims = [x.dims[axis] for axis in o.start_index_map]
+    options, (x, index) = ctx.options, (ctx.op[0], ctx.op[1])
+    starts = move_vectors_last(ctx, cast_to_int64(ctx, 1, indices), options.index_vector_dim, index.rank)
+    sizes = [options.slice_sizes[axis] for axis in options.start_index_map]
+    dims = [x.dims[axis] for axis in options.start_index_map]
     if None not in dims:
         max_starts = np.asarray(
             [size - slice_size for size, slice_size in zip(dims, sizes, strict=True) if size is not None], np.int64
@@ -134,7 +140,7 @@ def start_vectors(ctx: Context, indices: Value) -> Value | Array:
         if isinstance(starts, np.ndarray):
             return np.maximum(np.minimum(starts, max_starts), 0)
         return ctx.ops.Max(ctx.ops.Min(starts, max_starts), np.int64(0))
-    shape = ctx.ops.Gather(ctx.ops.Shape(ctx.quantized_values(0)), np.asarray(o.start_index_map, np.int64))
+    shape = ctx.ops.Gather(ctx.ops.Shape(ctx.quantized_values(0)), np.asarray(options.start_index_map, np.int64))
     runtime_max_starts = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
     return ctx.ops.Max(ctx.ops.Min(starts, runtime_max_starts), np.int64(0))
 
@@ -153,12 +159,12 @@ def element_indices(ctx: Context, starts: Value | Array, slice_axes: list[int]) 
     """
     if not slice_axes:
         return starts
-    o = ctx.options
-    sizes = [o.slice_sizes[axis] for axis in slice_axes]
-    spend_budget(prod(sizes) * 2 * len(o.start_index_map), 8, "the indices of a slice's elements")
-    steps = np.zeros([*sizes, len(o.start_index_map)], np.int64)
+    options = ctx.options
+    sizes = [options.slice_sizes[axis] for axis in slice_axes]
+    spend_budget(prod(sizes) * 2 * len(options.start_index_map), 8, "the indices of a slice's elements")
+    steps = np.zeros([*sizes, len(options.start_index_map)], np.int64)
     for axis, step in zip(slice_axes, np.indices(sizes), strict=True):
-        steps[..., list(o.start_index_map).index(axis)] = step
+        steps[..., list(options.start_index_map).index(axis)] = step
     if isinstance(starts, np.ndarray):
         return np.expand_dims(starts, tuple(range(-1 - len(slice_axes), -1))) + steps
     return ctx.ops.Add(ctx.ops.Unsqueeze(starts, list(range(-1 - len(slice_axes), -1))), steps)
@@ -215,23 +221,27 @@ def scatter_reduction(ctx: Context) -> str:
 def check_scatter(at: Instance) -> Decline | None:
     if not at.op[0].is_static or not at.op[2].is_static or not at.op[1].is_static:
         return Decline("an operand or the result has a dynamic shape; set it with --input-shape")
-    o, (x, _, updates) = at.op.options, (at.op[0], at.op[1], at.op[2])
+    options, (x, _, updates) = at.op.options, (at.op[0], at.op[1], at.op[2])
     axes_by_rank = (
-        (updates.rank, o.update_window_dims),
-        (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims)),
+        (updates.rank, options.update_window_dims),
+        (x.rank, (*options.inserted_window_dims, *options.scatter_dims_to_operand_dims)),
     )
     if any(not 0 <= axis < rank for rank, axes in axes_by_rank for axis in axes):
         return Decline("the dimension numbers name axes that the operands do not have")
     if any(
         len({*axes}) < len(axes)
-        for axes in (o.update_window_dims, o.inserted_window_dims, o.scatter_dims_to_operand_dims)
+        for axes in (options.update_window_dims, options.inserted_window_dims, options.scatter_dims_to_operand_dims)
     ):
         return Decline("the dimension numbers name an axis twice")
-    if len(o.update_window_dims) + len(o.inserted_window_dims) != x.rank:
-        return Decline(f"update_window_dims has {len(o.update_window_dims)} axes, which does not match rank {x.rank}")
-    vector_length = at.op[1].shape[o.index_vector_dim : o.index_vector_dim + 1]
-    if vector_length and vector_length[0] != len(o.scatter_dims_to_operand_dims):
-        return Decline(f"index vectors have {vector_length[0]} entries for {len(o.scatter_dims_to_operand_dims)} axes")
+    if len(options.update_window_dims) + len(options.inserted_window_dims) != x.rank:
+        return Decline(
+            f"update_window_dims has {len(options.update_window_dims)} axes, which does not match rank {x.rank}"
+        )
+    vector_length = at.op[1].shape[options.index_vector_dim : options.index_vector_dim + 1]
+    if vector_length and vector_length[0] != len(options.scatter_dims_to_operand_dims):
+        return Decline(
+            f"index vectors have {vector_length[0]} entries for {len(options.scatter_dims_to_operand_dims)} axes"
+        )
     return check_index_vectors(at.op)
 
 
@@ -272,17 +282,17 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
     The second result is True if any position may be out of range. Updates out of range have the position after the
     last element.
     """
-    o, ops, (x, index, updates) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
+    options, ops, (x, index, updates) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
     window_axes, operand_axes = (
-        list(o.update_window_dims),
-        [k for k in range(x.rank) if k not in o.inserted_window_dims],
+        list(options.update_window_dims),
+        [k for k in range(x.rank) if k not in options.inserted_window_dims],
     )
-    index_shape = [size for axis, size in enumerate(index.shape) if axis != o.index_vector_dim]
+    index_shape = [size for axis, size in enumerate(index.shape) if axis != options.index_vector_dim]
     update_shape = [size for axis, size in enumerate(updates.shape) if axis not in window_axes]
     if index.is_static and updates.is_static and update_shape != index_shape:
         raise Refusal(f"{index_shape} index vectors do not fit updates of shape {list(updates.shape)}")
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
-    starts = move_vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
+    starts = move_vectors_last(ctx, cast_to_int64(ctx, 1, indices), options.index_vector_dim, index.rank)
     spend_budget(4 * prod(updates.shape), 8, "the indices of scattered elements")
     positions: Any = np.zeros(updates.shape, np.int64)
     in_range: Any = np.ones(updates.shape, bool)
@@ -297,11 +307,11 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
         )
 
     for axis in range(x.rank):
-        if axis not in o.scatter_dims_to_operand_dims:
+        if axis not in options.scatter_dims_to_operand_dims:
             offsets = window_offsets(axis)
             positions, in_range = positions + offsets * strides[axis], in_range & (offsets < x.shape[axis])
     runtime_positions: list[tuple[Any, int]] = []
-    for k, axis in enumerate(o.scatter_dims_to_operand_dims):
+    for k, axis in enumerate(options.scatter_dims_to_operand_dims):
         start, offsets = vector_component(ctx, starts, k), window_offsets(axis)
         if isinstance(start, np.ndarray):
             offsets = np.expand_dims(start, tuple(window_axes)) + offsets

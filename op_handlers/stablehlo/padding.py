@@ -30,8 +30,8 @@ from op_handlers.kernels.operands import (
 
 def padding_layout(at: Instance) -> Attribute:
     """Return a layout that may permute elements along axes without padding."""
-    o = at.op.options
-    amounts = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
+    options = at.op.options
+    amounts = zip(options.edge_padding_low, options.edge_padding_high, options.interior_padding, strict=True)
     return unordered_layout((axis for axis, axis_amounts in enumerate(amounts) if not any(axis_amounts)))
 
 
@@ -56,9 +56,10 @@ def stablehlo_pad(ctx: Context, x: Value, value: Value) -> Value:
 
     A negative amount crops.
     """
-    o = ctx.options
+    options = ctx.options
     amounts = (
-        ctx.permute_entries(entries) for entries in (o.edge_padding_low, o.edge_padding_high, o.interior_padding)
+        ctx.permute_entries(entries)
+        for entries in (options.edge_padding_low, options.edge_padding_high, options.interior_padding)
     )
     return emit_dilated_pad(ctx, x, reshape_to_scalar(ctx, 1, value), *amounts)
 

@@ -100,12 +100,12 @@ def reduction_of_body(ctx: Context) -> str:
 
 def window_layout(at: Instance) -> Attribute:
     """Return a layout that leaves axes without windows, dilation or padding unordered."""
-    o, rank = at.op.options, at.op[0].rank
+    options, rank = at.op.options, at.op[0].rank
     unaffected = [
         axis
         for axis in range(rank)
-        if o.window_dimensions[axis] == o.window_strides[axis] == o.base_dilations[axis] == 1
-        and not any(o.padding[2 * axis : 2 * axis + 2])
+        if options.window_dimensions[axis] == options.window_strides[axis] == options.base_dilations[axis] == 1
+        and not any(options.padding[2 * axis : 2 * axis + 2])
     ]
     return unordered_layout(unaffected)
 
@@ -121,14 +121,14 @@ def check_entry_counts(at: Instance) -> Decline | None:
 
     The kernel assumes this.
     """
-    o, rank = at.op.options, at.op[0].rank
+    options, rank = at.op.options, at.op[0].rank
     for name in ("window_dimensions", "window_strides", "base_dilations", "window_dilations"):
-        if len(o[name]) != rank:
-            return Decline(f"{name} is {list(o[name])}, expected {rank} entries")
+        if len(options[name]) != rank:
+            return Decline(f"{name} is {list(options[name])}, expected {rank} entries")
     return (
         check_static_shape(at)
-        if len(o.padding) == 2 * rank
-        else Decline(f"padding is {list(o.padding)}, expected two entries for each of {rank} axes")
+        if len(options.padding) == 2 * rank
+        else Decline(f"padding is {list(options.padding)}, expected two entries for each of {rank} axes")
     )
 
 
@@ -145,15 +145,18 @@ def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
 
     Source: stablehlo_reduce_window.cc.
     """
-    o = ctx.options
-    low, high = (ctx.permute_entries(o.padding[side::2]) for side in (0, 1))
+    options = ctx.options
+    low, high = (ctx.permute_entries(options.padding[side::2]) for side in (0, 1))
     windows = Windows(
-        *(ctx.permute_entries(entries) for entries in (o.window_dimensions, o.window_strides, o.window_dilations))
+        *(
+            ctx.permute_entries(entries)
+            for entries in (options.window_dimensions, options.window_strides, options.window_dilations)
+        )
     )
     initial_value, reduction = reshape_to_scalar(ctx, 1, initial), reduction_of_body(ctx)
-    interior = [step - 1 for step in ctx.permute_entries(o.base_dilations)]
+    interior = [step - 1 for step in ctx.permute_entries(options.base_dilations)]
     sum_axis = cumulative_axis(ctx, windows, low, high, interior)
-    if reduction == "ADD" and sum_axis is not None and is_zero(ctx):
+    if reduction == "ADD" and sum_axis is not None and has_zero_initial_value(ctx):
         return ctx.ops.CumSum(x, np.asarray(sum_axis), reverse=int(high[sum_axis] > 0) or None)
     sizes = [(static_size(ctx, k) - 1) * (interior[k] + 1) + 1 + low[k] + high[k] for k in range(len(low))]
     return reduce_windows(
@@ -161,7 +164,7 @@ def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     )
 
 
-def is_zero(ctx: Context) -> bool:
+def has_zero_initial_value(ctx: Context) -> bool:
     constant = ctx.op.constant(1)
     return constant is not None and not constant.any()
 

@@ -161,12 +161,12 @@ def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Val
     return ctx.ops.Slice(image, starts, ends, [ctx.axis(1 + k) for k in cropped_axes])
 
 
-def axis_patterns(spatial: int) -> tuple[str, str]:
+def axis_patterns(spatial_rank: int) -> tuple[str, str]:
     """Return the axes of the image and of the batches, with blocks as letters p and q.
 
     In the image, a block position follows its spatial axis. In the batches, block positions precede the batch.
     """
-    return ("n hp c", "pn h c") if spatial == 1 else ("n hp wq c", "pqn h w c")
+    return ("n hp c", "pn h c") if spatial_rank == 1 else ("n hp wq c", "pqn h w c")
 
 
 def constant_block_operands(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
@@ -183,7 +183,7 @@ def emit_runtime_space_to_batch(ctx: Context, x: Value, block: Value | Array, pa
 
     The layout is that of the file.
     """
-    ops, spatial = ctx.ops, ctx.op[0].rank - 2
+    ops, spatial_rank = ctx.ops, ctx.op[0].rank - 2
     before, after = split_sides(ctx, paddings)
     padded = ctx.ops.Pad(x, ops.Concat([0], before, [0, 0], after, [0], axis=0), padding_value(ctx), mode="constant")
     n, size, c = split_shape(ctx, padded)
@@ -192,21 +192,22 @@ def emit_runtime_space_to_batch(ctx: Context, x: Value, block: Value | Array, pa
         ops.Concat(ops.Unsqueeze(block_counts, [1]), ops.Unsqueeze(block, [1]), axis=1), [-1]
     )
     blocks = ops.Reshape(padded, ops.Concat(n, counts_and_blocks, c, axis=0))
-    perm = [*range(2, 2 * spatial + 1, 2), 0, *range(1, 2 * spatial + 1, 2), 2 * spatial + 1]
+    perm = [*range(2, 2 * spatial_rank + 1, 2), 0, *range(1, 2 * spatial_rank + 1, 2), 2 * spatial_rank + 1]
     return ops.Reshape(ops.Transpose(blocks, perm=perm), ops.Concat([-1], block_counts, c, axis=0))
 
 
 def emit_runtime_batch_to_space(ctx: Context, x: Value, block: Value | Array, crops: Value | Array) -> Value:
-    ops, spatial = ctx.ops, ctx.op[0].rank - 2
+    ops, spatial_rank = ctx.ops, ctx.op[0].rank - 2
     _, size, c = split_shape(ctx, x)
     blocks = ops.Reshape(x, ops.Concat(block, [-1], size, c, axis=0))
-    merged_axes = [axis for k in range(spatial) for axis in (spatial + 1 + k, k)]
+    merged_axes = [axis for k in range(spatial_rank) for axis in (spatial_rank + 1 + k, k)]
     full_sizes = ops.Mul(size, block)
     image = ops.Reshape(
-        ops.Transpose(blocks, perm=[spatial, *merged_axes, 2 * spatial + 1]), ops.Concat([-1], full_sizes, c, axis=0)
+        ops.Transpose(blocks, perm=[spatial_rank, *merged_axes, 2 * spatial_rank + 1]),
+        ops.Concat([-1], full_sizes, c, axis=0),
     )
     before, after = split_sides(ctx, crops)
-    return ops.Slice(image, before, ops.Sub(full_sizes, after), list(range(1, 1 + spatial)))
+    return ops.Slice(image, before, ops.Sub(full_sizes, after), list(range(1, 1 + spatial_rank)))
 
 
 def split_sides(ctx: Context, pairs: Value | Array) -> tuple[Value, Value]:

@@ -46,13 +46,13 @@ def unsorted_segment_prod(ctx: Context, x: Value, ids: Value, count: Value) -> V
 @handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=TYPES)
 def unsorted_segment_max(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Emit maxima; the dtype's lowest finite number for empty segments."""
-    return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
+    return combine_unsorted(ctx, replace_nan(ctx, x, dtype_limits(ctx).min), ids, count, dtype_limits(ctx).min, "max")
 
 
 @handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=TYPES)
 def unsorted_segment_min(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Emit minima; the dtype's highest finite number for empty segments."""
-    return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
+    return combine_unsorted(ctx, replace_nan(ctx, x, dtype_limits(ctx).max), ids, count, dtype_limits(ctx).max, "min")
 
 
 def replace_nan(ctx: Context, x: Value, initial: float) -> Value:
@@ -65,7 +65,7 @@ def replace_nan(ctx: Context, x: Value, initial: float) -> Value:
     return ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(initial), x)
 
 
-def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
+def dtype_limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
     dtype = np.dtype(ctx.op[0].dtype)
     return np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
 

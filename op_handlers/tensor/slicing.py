@@ -240,7 +240,7 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
             return update
         axis, *later_axes = remaining_axes
         update_start, update_end = update_bounds(
-            ctx, starts, axis, extent(ctx, x, axis, sizes), extent(ctx, update, axis, lengths)
+            ctx, starts, axis, size_of_axis(ctx, x, axis, sizes), size_of_axis(ctx, update, axis, lengths)
         )
         parts = []
         if not isinstance(update_start, int) or update_start > 0:
@@ -283,7 +283,7 @@ def as_vector(position: Position) -> Value | list[int]:
     return [position] if isinstance(position, int) else position
 
 
-def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Position:
+def size_of_axis(ctx: Context, value: Value, axis: int, dims: Dims) -> Position:
     """Return the size of an axis; a value of shape [1] if it is dynamic."""
     size = dims[axis]
     return ctx.ops.Gather(ctx.ops.Shape(value), [axis]) if size is None else size

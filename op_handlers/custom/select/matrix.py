@@ -28,9 +28,9 @@ def adjoint_flags(node: NodeDef) -> tuple[bool, bool]:
     return node.flag(first), node.flag(second)
 
 
-def options(node: NodeDef, op: Operator) -> dict[str, Any]:
-    x, y = adjoint_flags(node)
-    return {"adj_x": x, "adj_y": y, "asymmetric_quantize_inputs": False}
+def matmul_options(node: NodeDef, op: Operator) -> dict[str, Any]:
+    adj_x, adj_y = adjoint_flags(node)
+    return {"adj_x": adj_x, "adj_y": adj_y, "asymmetric_quantize_inputs": False}
 
 
 def multiply(op: Operator, x: Array, y: Array) -> Array:
@@ -41,10 +41,10 @@ def multiply(op: Operator, x: Array, y: Array) -> Array:
 
 
 TYPES = uniform_types(FLOATS, 2)
-mat_mul = rewrite_to("MatMul", batch_matmul, multiply, operands=2, options=options, types=TYPES)
-batch_mat_mul = rewrite_to("BatchMatMul", batch_matmul, multiply, operands=2, options=options, types=TYPES)
-batch_mat_mul_v2 = rewrite_to("BatchMatMulV2", batch_matmul, multiply, operands=2, options=options, types=TYPES)
-batch_mat_mul_v3 = rewrite_to("BatchMatMulV3", batch_matmul, multiply, operands=2, options=options, types=TYPES)
+mat_mul = rewrite_to("MatMul", batch_matmul, multiply, operands=2, options=matmul_options, types=TYPES)
+batch_mat_mul = rewrite_to("BatchMatMul", batch_matmul, multiply, operands=2, options=matmul_options, types=TYPES)
+batch_mat_mul_v2 = rewrite_to("BatchMatMulV2", batch_matmul, multiply, operands=2, options=matmul_options, types=TYPES)
+batch_mat_mul_v3 = rewrite_to("BatchMatMulV3", batch_matmul, multiply, operands=2, options=matmul_options, types=TYPES)
 
 
 @handler(

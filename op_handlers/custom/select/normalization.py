@@ -29,11 +29,11 @@ CHANNEL_OPERANDS = 4
 
 def axis_letters(instance: Instance) -> list[str]:
     """Return the letters of the image's axes in the layout of the file."""
-    spatial = list("dhw")[5 - instance.op[0].rank :]
+    spatial_letters = list("dhw")[5 - instance.op[0].rank :]
     return (
-        ["n", "c", *spatial]
+        ["n", "c", *spatial_letters]
         if image_axes(node_of(instance.op), instance.op[0].rank).channels_first
-        else ["n", *spatial, "c"]
+        else ["n", *spatial_letters, "c"]
     )
 
 
@@ -49,8 +49,8 @@ def batch_norm_axes(instance: Instance) -> str:
 
 
 def batch_norm_layout(instance: Instance) -> Implicit:
-    spatial = [name for name in axis_letters(instance) if name not in "nc"]
-    layout = " ".join(["n", "c", *spatial])
+    spatial_letters = [name for name in axis_letters(instance) if name not in "nc"]
+    layout = " ".join(["n", "c", *spatial_letters])
     return Implicit(onnx={0: layout, out(0): layout})
 
 
