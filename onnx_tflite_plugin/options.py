@@ -30,6 +30,8 @@ ALL, EACH = "all", "each"
 
 COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "Quantization"
 VERIFICATION, ADVANCED = "Verification", "Advanced"
+MAX_THREADS = 256
+"""Heuristic. On 2 processors, 200 threads work; 100,000 need 10 GB, and their first run does not end in 9 minutes."""
 NAMES = "NAME,…"
 """Placeholder of tensor names joined by commas, in help texts."""
 
@@ -90,7 +92,7 @@ class VerifyOptions(CheckedOptions):
         VERIFICATION, dict, "Minimum and maximum of the random values of an input.",
         flag="--range", metavar="NAME=LOW:HIGH", example="{'image': (0, 255)}",
     )  # fmt: skip
-    seed: int = _option(VERIFICATION, 0, "Seed of the random inputs.", metavar="N")
+    seed: int = _option(VERIFICATION, 0, "Seed of the random inputs.", metavar="N", minimum=0)
     runs: int = _option(
         VERIFICATION, 3, "Number of successive runs; states are carried from run to run.", metavar="N", minimum=1
     )
@@ -257,7 +259,7 @@ class ConvertOptions(CheckedOptions):
 class BenchOptions(CheckedOptions):
     """Options of a benchmark, besides the model and its data."""
 
-    threads: int = _option(COMMON, 1, "Threads of each runtime.", metavar="N", minimum=1)
+    threads: int = _option(COMMON, 1, "Threads of each runtime.", metavar="N", minimum=1, maximum=MAX_THREADS)
     rounds: int = _option(
         COMMON, 20, "Number of rounds; in each round both runtimes are timed for about 20 ms.", metavar="N", minimum=3,
         synonyms=("--repeat", "--repeats", "--iterations", "--num-runs"),
@@ -313,6 +315,7 @@ class Option:
     flag: str = ""
     metavar: str | None = None
     minimum: int | None = None
+    maximum: int | None = None
     values: Sequence[str] = ()
     synonyms: Sequence[str] = ()
     python: str = ""
@@ -345,6 +348,8 @@ class Option:
             )
         if self.minimum is not None and isinstance(value, int | float) and not value >= self.minimum:
             raise UnsupportedOption(f"{rejection}; give {self.minimum} or more")
+        if self.maximum is not None and isinstance(value, int | float) and not value <= self.maximum:
+            raise UnsupportedOption(f"{rejection}; give {self.maximum} or less")
 
 
 @cache

@@ -189,15 +189,15 @@ def _type(option: Option) -> Any:
     if option.choices:
         return click.Choice(option.choices)
     if option.minimum is not None:
-        return _number_range(kind, option.minimum)
+        return _number_range(kind, option.minimum, option.maximum)
     return FilePath() if kind is Any else kind
 
 
-def _number_range(kind: type, minimum: float) -> click.IntRange | click.FloatRange:
-    """Return click's type of a number >= ``minimum``, named to fit click's message."""
+def _number_range(kind: type, minimum: float, maximum: int | None) -> click.IntRange | click.FloatRange:
+    """Return click's type of a number in a range, named to fit click's message."""
     if kind is not int:
         return _MinimumNumber(min=minimum)
-    number = click.IntRange(min=int(minimum))
+    number = click.IntRange(min=int(minimum), max=maximum)
     number.name = "integer"
     return number
 

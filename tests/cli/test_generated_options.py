@@ -155,11 +155,13 @@ def test_invalid_choice_lists_valid_ones(option: Option) -> None:
     [
         (ConvertOptions, "unroll", -1, "give 0 or more"),
         (VerifyOptions, "runs", 0, "give 1 or more"),
+        (VerifyOptions, "seed", -1, "give 0 or more"),
+        (BenchOptions, "threads", 257, "give 256 or less"),
         (VerifyOptions, "tolerance", -0.5, "give 0 or more"),
         (VerifyOptions, "tolerance", float("nan"), "give 0 or more"),
     ],
 )
-def test_number_below_the_minimum_is_reported(cls: Any, name: str, value: float, remedy: str) -> None:
+def test_number_out_of_range_is_reported(cls: Any, name: str, value: float, remedy: str) -> None:
     with pytest.raises(UnsupportedOption, match=f"^{name} is {value}, .*; {remedy}$"):
         cls(**{name: value})
 

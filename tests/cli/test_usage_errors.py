@@ -32,6 +32,14 @@ def test_usage_error_as_json(run: Run, arguments: list[str]) -> None:
     assert err
 
 
+@pytest.mark.parametrize("command", ["convert", "verify", "report", "bench"])
+def test_negative_seed_is_a_usage_error(run: Run, folder: Path, command: str) -> None:
+    model = folder / "a.tflite"
+    pair = (model, model) if command == "verify" else (model,)
+    code, _, err = run(command, *pair, "--seed", "-1")
+    assert (code, err) == (2, "error: --seed: -1 is not in the range x>=0\n")
+
+
 @pytest.mark.parametrize("command", ["verify", "bench", "report"])
 def test_swapped_models_are_reported(run: Run, folder: Path, command: str) -> None:
     run("convert", folder / "a.tflite")

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.options import BenchOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Source
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.arguments import check_order, onnx_source, read_tflite
+from onnx_tflite_plugin.verify.arguments import check_arguments, check_order, onnx_source, read_tflite
 from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.origin import check_origin, name_source
@@ -100,6 +100,8 @@ def bench(
 
     Raises the same errors as ``verify``.
     """
+    check_arguments(signature, None, seed, None)
+    VerifyOptions(seed=seed), BenchOptions(threads=threads, rounds=rounds)
     start_stage = progress or (lambda stage: None)
     start_stage("loading both models")
     check_order(tflite, onnx)

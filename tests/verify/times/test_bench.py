@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.errors import InvalidInputs
+from onnx_tflite_plugin.errors import InvalidInputs, UnsupportedOption
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 from onnx_tflite_plugin.verify.times.bench import Spread, bench
 from tests.helpers.command import Run
@@ -132,6 +132,12 @@ def test_command_converts_the_model_if_no_onnx_is_given(
 def test_rejects_data_that_does_not_fit() -> None:
     with pytest.raises(InvalidInputs, match="the given array"):
         bench(DIGITS, otp.convert(DIGITS), inputs={"image": np.zeros((1, 2), np.int8)})
+
+
+@pytest.mark.parametrize(("keywords", "error"), [({"seed": -1}, ValueError), ({"threads": 257}, UnsupportedOption)])
+def test_number_out_of_range_is_refused_before_any_work(keywords: dict[str, int], error: type[Exception]) -> None:
+    with pytest.raises(error, match=f"^{next(iter(keywords))} is .*; give "):
+        bench("missing.tflite", "missing.onnx", **keywords)
 
 
 def test_spread_is_median_and_quartiles() -> None:
