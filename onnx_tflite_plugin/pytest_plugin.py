@@ -2,7 +2,7 @@
 
 Every pytest in an environment with this project imports the plugin. It therefore imports other modules only if the option
 is used.
-It is not in the package ``conformance``, because ``python -m pytest`` in a folder with a package of that name would import
+The plugin is not in the package ``conformance``: ``python -m pytest`` in a folder with a package of that name would import
 that package instead.
 """
 

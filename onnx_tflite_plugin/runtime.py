@@ -252,7 +252,7 @@ class Session:
 
         ``start``: the position of the first token; the caches contain the tokens before it. ``stop``: tokens that end
         the result. ``prompt``: a session of the prefill signature, which shares its caches with this session
-        (``states_of``). It runs all complete chunks of the prompt; this session runs the remaining tokens. A model of
+        (``states_of``). That session runs all complete chunks of the prompt; this session runs the remaining tokens. A model of
         all signatures needs no ``prompt``: it runs all tokens of the prompt at once. Raises ValueError if the model is
         not a language model with scores, or for more tokens than the caches can store.
         """

@@ -1,4 +1,4 @@
-"""API for op packs. It loads neither onnx nor tflite.
+"""API for op packs. Importing this module loads neither onnx nor tflite.
 
 A pack imports from this module, and for its cases and tests from ``conformance``. Tests may also call
 ``onnx_tflite_plugin.convert``. Everything else is private.

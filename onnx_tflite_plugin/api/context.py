@@ -140,7 +140,7 @@ class Context(Protocol):
     def quantization(self, slot: int) -> Quantization | None:
         """Return the quantization parameters of the slot's values; None if not quantized.
 
-        They apply to the quantized values as the ONNX model stores them.
+        The parameters apply to the quantized values as the ONNX model stores them.
         """
 
     def dtype(self, slot: int) -> str:
@@ -209,14 +209,14 @@ class Context(Protocol):
         """Return an inner graph for If, Loop or Scan.
 
         ``inputs``: (name, dtype, shape) of each graph input. ``body`` gets the inputs as values, emits the nodes and
-        returns the outputs. It may use values of the outer graph.
+        returns the outputs. ``body`` may use values of the outer graph.
         """
 
     def subgraph(self, index: int) -> Subgraph:
         """Return a subgraph as stored in the file, for handlers that read its operators."""
 
     def initialize(self, subgraph: int) -> None:
-        """Run a subgraph at conversion time. It sets the initial values of states."""
+        """Run a subgraph at conversion time, to set the initial values of states."""
 
     def make_resource(self, key: str) -> Resource:
         """Return the handle of the resource with this state key."""

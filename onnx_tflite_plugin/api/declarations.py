@@ -171,7 +171,7 @@ class Handler(Checked):
     subgraphs: tuple[str, ...] = ()
     """Options that hold the indices of subgraphs that the operator calls."""
     boundary: SubgraphBoundary | None = None
-    """Operands and results shared with subgraphs. They have one layout inside and outside; ``layout`` does not apply to them."""
+    """Operands and results shared with subgraphs. Each has one layout inside and outside; ``layout`` does not apply to it."""
     inlined_subgraph: str = ""
     """Option that holds the index of a subgraph whose operators may replace this operator before planning.
 

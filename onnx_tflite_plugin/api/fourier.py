@@ -1,6 +1,6 @@
 """Fourier transforms of real rows as products with constant matrices.
 
-ONNX Runtime's DFT is slower at most lengths, inaccurate unless the length is a power of two, and needs opset 17. One thread,
+ONNX Runtime's DFT is slower at most lengths, inaccurate at lengths other than powers of two, and needs opset 17. One thread,
 ONNX Runtime 1.32, AMD EPYC (Zen 4, AVX-512); milliseconds for DFT, one product, and two products:
 511 rows of 2048: 19.6, 45.3, 8.2; 511 of 1024: 9.3, 11.4, 3.2; 96 of 512: 0.75, 0.46, 0.28; 96 of 256: 0.35, 0.13, 0.15.
 
@@ -68,7 +68,7 @@ def emit_rfft(ctx: Context, x: Value, dims: Dims, points: int, part: Part = "pai
 
     ``dims``: the shape of ``x``; its last dimension is static and at most ``points``. ``part`` selects what is returned for
     each frequency from 0 to ``points // 2``. The result is ``[..., points // 2 + 1]``, with a last axis of 2 for pairs. Raises
-    ValueError unless :func:`can_emit_rfft`.
+    ValueError if :func:`can_emit_rfft` is False.
     """
     width, frequencies = dims[-1] or 0, points // 2 + 1
     second = _second_factor(points, width, part, dtype)
@@ -86,7 +86,7 @@ def emit_irfft(ctx: Context, z: Value, dims: Dims, points: int) -> Value:
     """Return the real rows ``[..., points]`` of float32 spectra.
 
     ``dims``: the shape of the spectra, ``[..., points // 2 + 1, 2]``. Imaginary parts at both ends are ignored, as in
-    FFT libraries. Raises ValueError unless :func:`can_emit_rfft`.
+    FFT libraries. Raises ValueError if :func:`can_emit_rfft` is False.
     """
     frequencies, ops = points // 2 + 1, ctx.ops
     second = _second_factor(points, points, "pairs", "float32")

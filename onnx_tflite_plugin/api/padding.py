@@ -48,7 +48,7 @@ def padding_attributes(
 ) -> Padding:
     """Return the padding attributes of a Conv or a pool.
 
-    They are ``pads``, or ``auto_pad`` if the pads depend on sizes that are known only at runtime. Raises Refusal if
+    The result has ``pads``, or ``auto_pad`` if the pads depend on sizes that are known only at runtime. Raises Refusal if
     ONNX Runtime's ``auto_pad`` differs from the kernels: with a dilation, or if a stride is longer than the kernel.
     """
     try:

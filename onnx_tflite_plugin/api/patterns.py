@@ -168,8 +168,8 @@ class Fusion(Checked):
     ``raises_opset``: True if the model's opset may be raised to the one that the new operator needs. A requested opset is
     never raised. If False, the fusion declines if the new operator needs a newer opset.
 
-    ``regions``: a function for structures of variable size, in place of patterns, ``inputs`` and ``check``. It gets the
-    operators of a graph and returns the regions to replace.
+    ``regions``: a function for structures of variable size, in place of patterns, ``inputs`` and ``check``. The function
+    gets the operators of a graph and returns the regions to replace.
     """
 
     name: str

@@ -145,8 +145,8 @@ class Raw(Behavior):
 
     ``shift_safe``: True if the operator commutes with an offset that is added to all quantized values, as maximum and
     copy do. The values may then be stored with an offset. ``onnx``: name of the ONNX operator that the lowering emits.
-    If the target has no integer kernel for it, the handler computes in float, but only if it is shift-safe and all
-    parameters are equal.
+    If the target has no integer kernel for this operator, a shift-safe handler computes in float if all parameters are
+    equal; otherwise the operator is refused.
     """
 
     shift_safe: bool = False

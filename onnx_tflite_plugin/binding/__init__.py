@@ -1,4 +1,4 @@
 """Binding of operators to handlers, with their declarations.
 
-It does not depend on where handlers come from.
+This package does not know where handlers come from.
 """

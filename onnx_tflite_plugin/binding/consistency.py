@@ -286,7 +286,7 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
 def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradiction]:
     """Yield a contradiction for each invalid input or output of a called subgraph.
 
-    It must have the dtype of the call's operand or result, and in loops also its rank. Outputs must not be variables,
+    Each must have the dtype of the call's operand or result, and in loops also its rank. Outputs must not be variables,
     because LiteRT reuses the memory of variables when the subgraph ends.
     """
     handler, op = bound.handler, bound.op

@@ -138,7 +138,7 @@ def _non_weight_operands(bound: Bound, target: Target, opset: int) -> list[Tenso
 def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
     """Yield an error for each tensor with per-axis scales that is not a weight.
 
-    For such tensors, kernels read only one scale.
+    Kernels read only one of the scales.
     """
     op = bound.op
     has_quantized_inputs, has_quantized_outputs = (any(map(_is_quantized, side)) for side in (op.inputs, op.outputs))
@@ -218,7 +218,7 @@ def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
     """True if the kernel multiplies by the operands' scales.
 
-    It reads a missing scale as 0.
+    The kernel then reads a missing scale as 0.
     """
     behavior = declared_behavior(bound, target, opset)
     return behavior is not None and behavior.rescales

@@ -191,7 +191,7 @@ def _bind_region(
 ) -> Bound | None:
     """Return the operator that replaces ``members``; None if it cannot be converted.
 
-    It takes the place of the operator ``root``.
+    The new operator takes the place of the operator ``root``.
     """
     op = root.op
     intermediates = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]

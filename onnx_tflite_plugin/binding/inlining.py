@@ -57,7 +57,7 @@ class Inlining:
         """Return the operators that replace a call; ``None`` if the call is kept.
 
         A call is kept if its handler does not declare ``inlined_subgraph``, or if the subgraph is stateful or does not
-        compute one of its outputs. It is also kept if a tensor of the call has another dtype, shape or quantization in
+        compute one of its outputs. A call is also kept if one of its tensors has another dtype, shape or quantization in
         the subgraph. A recursive call to one of the ``enclosing_subgraphs``, which contain ``bound``, is kept too. Raises
         TooLarge if the model expands to too many operators.
         """

@@ -13,8 +13,8 @@ from onnx_tflite_plugin.source.model import Tensor
 def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
     """Yield (key of the state, operator) for every use of a state in a subgraph.
 
-    The key is declared by the operator that creates the resource. It is None if another subgraph creates the resource,
-    because the resource may then be any state.
+    The key is declared by the operator that creates the resource. The key is None if another subgraph creates the
+    resource, because the resource may then be any state.
     """
     key_of: dict[Tensor, str] = {}
     for bound in graph.operators:

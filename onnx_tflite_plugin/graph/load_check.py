@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CHEAP_BYTES = 1 << 20
 """Maximum weight bytes of a model that is always opened in auto mode, which takes milliseconds, plus 0.1 s for the import."""
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
-"""Operator domains of ONNX Runtime itself. Others need a library registered with the session."""
+"""Operator domains of ONNX Runtime itself. Other domains need a library that is registered with the session."""
 COMMON_DTYPES = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 """Dtypes that practically every kernel supports. Larger models are opened only if they compute with other dtypes."""
 

@@ -68,7 +68,7 @@ def shared_scopes(names: Iterable[str]) -> str:
     """Return the outer scopes to remove from all names, with a slash at the end.
 
     All names that :func:`shorten_name` would cut begin with these scopes. The result has only as many scopes as must be
-    removed so that no name is cut. They are removed from short names too, so that all names of a block begin alike.
+    removed so that no name is cut. Short names lose these scopes too, so that all names of a block begin alike.
     """
     long_names = [name for name in map(_clean_name, names) if shorten_name(name) != name]
     if not all("/" in name for name in long_names):

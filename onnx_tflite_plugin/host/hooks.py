@@ -297,8 +297,8 @@ def _is_handler_of(handler: Handler, op: Operator) -> bool:
 def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> dict[str, str]:
     """Return the new names that differ from the old ones.
 
-    Raises Mismatch if an old name does not exist or a new name is in use, and WrongResult for a result that is neither
-    None nor a mapping of names.
+    Raises Mismatch if an old name does not exist or a new name is in use, and WrongResult if ``renames`` is something
+    other than a mapping of names or None.
     """
     if renames is None:
         return {}

@@ -325,7 +325,7 @@ def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION)
 
 
 _COMPATIBLE = re.compile(BUILTIN.replace("-", "[-_.]") + r"\s*\(?\s*(?:~=\s*(\d+(?:\.\d+)+))?\s*\)?", re.I)
-"""Common requirements of packs: no version, or ``~=0.2.0``. They are parsed without ``packaging``, whose import is slow."""
+"""Common requirements of packs: no version, or ``~=0.2.0``. Parsing these needs no ``packaging``, whose import is slow."""
 
 
 def _unmet_version(text: str, version: str) -> str:

@@ -124,7 +124,7 @@ def _graph_output(
 ) -> ir.Value:
     """Return the graph output: the tensor in ``layout`` and the file's dtype.
 
-    ``earlier``: the graph outputs before this one. They keep their names, so a value among them is copied by Identity.
+    ``earlier``: the graph outputs before this one. A value that is one of them keeps its name and is copied by Identity.
     """
     value = scope.values.get(tensor, layout, FILE)
     producer = value.producer()

@@ -207,7 +207,8 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
         raise _dtype_error(ctx, value.type.dtype, ctx.op[~k], onnx_dtype(storage.dtype), k)
     clips_quantized = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
     if not clips_quantized and not clamp.is_idle:
-        # Some targets need Q and DQ before the activation too. Both are monotonic, so this changes no result.
+        # Some targets need Q and DQ before the activation too. Rounding and clipping are monotonic, so that the extra
+        # rounding changes no result.
         if ctx.target.quantizes_moves:
             value = conversions.dequantize(
                 conversions.quantize(value, storage, ctx.layout(~k)), storage, ctx.layout(~k)

@@ -13,8 +13,8 @@ GENERIC = Target(
     name="generic",
     opsets=(11, 19, 26),
     no_int8_moves_opset=21,
-    # ONNX Runtime 1.31 moves int8 Q and DQ across these operators and changes them to uint8, but leaves int8 as the
-    # output dtype of the moved Q, so the model does not load.
+    # ONNX Runtime 1.31 moves int8 Q and DQ across these operators and changes them to uint8. The moved Q keeps int8 as
+    # its output dtype, so the model does not load.
     no_int8_moves=frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}),
     # ONNX Runtime before 1.29: a probability of 1 became -128.
     wrapping_int8_operators=frozenset({"Softmax"}),

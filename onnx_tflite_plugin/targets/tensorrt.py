@@ -1,6 +1,6 @@
 """TensorRT's ONNX parser, by its documentation and importers (onnx-tensorrt 10.1).
 
-It has not been run, because that needs a GPU. Integers occur only as network inputs and outputs, and between Q and DQ.
+The target has not been tested, because TensorRT needs a GPU. Integers occur only as network inputs and outputs, and between Q and DQ.
 No operator computes on them.
 """
 
