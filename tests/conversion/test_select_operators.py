@@ -77,6 +77,17 @@ def test_verifies_select_operators_without_tensorflow() -> None:
     assert verified.ok
 
 
+def test_verifies_select_operators_beside_an_empty_constant() -> None:
+    """The shape of a scalar is a constant without elements."""
+    model = Net()
+    x = model.call("RESHAPE", [model.input(tensor(1)), constant(np.zeros(0, np.int32))], tensor())
+    y = model.call(PREFIX + "AddV2", [x, constant(np.ones(5, np.float32))], tensor(5), custom_options=select("AddV2"))
+    model.output(y)
+    verified = otp.convert(model.build(), verify=True).verification
+    assert verified is not None
+    assert verified.ok
+
+
 # --- rewritten operators ----------------------------------------------------------------------
 
 

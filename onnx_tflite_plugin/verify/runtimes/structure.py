@@ -227,14 +227,20 @@ def _ints(table: Any, field: str) -> list[int]:
 
 
 def _subgraph(schema: Any, model: Any, graph: Any, index: int, codes: list[str]) -> Subgraph:
-    tensors = tuple(_tensor(schema, model, graph.Tensors(k), index, k) for k in range(graph.TensorsLength()))
+    operator_tables = [graph.Operators(k) for k in range(graph.OperatorsLength())]
+    runtime_indices = {k for operator in operator_tables for k in _ints(operator, "Outputs")} | {
+        *_ints(graph, "Inputs")
+    }
+    tensors = tuple(
+        _tensor(schema, model, graph.Tensors(k), index, k, is_runtime=k in runtime_indices)
+        for k in range(graph.TensorsLength())
+    )
 
     def read_slots(table: Any, field: str) -> tuple[Tensor | None, ...]:
         return tuple(tensors[k] if k >= 0 else None for k in _ints(table, field))
 
     operators = []
-    for k in range(graph.OperatorsLength()):
-        operator = graph.Operators(k)
+    for k, operator in enumerate(operator_tables):
         code = codes[operator.OpcodeIndex()]
         operators.append(
             Operator(
@@ -245,7 +251,12 @@ def _subgraph(schema: Any, model: Any, graph: Any, index: int, codes: list[str])
     return Subgraph(index, _text(graph.Name()), tensors, inputs, outputs, tuple(operators))
 
 
-def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> Tensor:
+def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int, *, is_runtime: bool) -> Tensor:
+    """Return a tensor.
+
+    ``is_runtime``: a graph input or the result of an operator. Any other tensor without elements is a constant, although
+    its buffer is empty.
+    """
     shape = _ints(tensor, "Shape")
     shape_signature = _ints(tensor, "ShapeSignature")
     dynamic_flags = (
@@ -253,7 +264,8 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
     )
     dims = tuple(None if is_dynamic else size for size, is_dynamic in zip(shape, dynamic_flags, strict=True))
     buffer = model.Buffers(tensor.Buffer())
-    is_constant = buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
+    has_data = buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
+    is_constant = has_data or (0 in shape and not is_runtime and buffer is not None and not tensor.IsVariable())
     quantization = tensor.Quantization()
     parameters = None
     if quantization is not None and quantization.ScaleLength():
