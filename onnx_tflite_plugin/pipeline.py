@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-_CAUSAL_ATTENTION = "attends_causally"
+_CAUSAL_ATTENTION = "fuses_cached_attention"
 """Trait of targets with an operator for attention over a cache."""
 _DYNAMIC_QUANTIZATION = "fast_dynamic_quantization"
 """Trait of targets in which dynamic quantization makes products faster."""

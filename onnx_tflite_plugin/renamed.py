@@ -36,12 +36,14 @@ EXPORTS = {
 
 DECLARATIONS = {
     "along": "axis_price",
+    "assumes": "value_dependent_slots",
     "borders": "boundary",
     "contents": "list_contents",
     "converts": "result_dtypes",
     "holds_axes": "axis_number_slots",
     "holds_batch": "dynamic_batch_values",
     "inlines": "inlined_subgraph",
+    "sizes": "result_shape",
 }
 """Keywords of ``@handler`` and ``@fusion``."""
 
@@ -84,6 +86,9 @@ SAME_SCALE = {"among": "slots"}
 """Fields of ``SameScale``."""
 
 TARGET = {
+    "accelerates": "accelerated_operators",
+    "attends_causally": "fuses_cached_attention",
+    "blocks_channels": "channel_blocked_operators",
     "dequantizes": "dequantized_operators",
     "lacks": "missing_operators",
     "multiplies": "cast_mul_dtypes",
@@ -99,7 +104,7 @@ TARGET = {
 }
 """Fields of ``Target``."""
 
-TARGET_METHODS = {"block": "fused_block_size"}
+TARGET_METHODS = {"block": "fused_block_size", "refusal": "unsupported_reason", "wider": "wider_dtype"}
 """Methods of ``Target``."""
 
 REPORT = {"lengths": "signature_lengths", "moved": "local_plan_differences"}

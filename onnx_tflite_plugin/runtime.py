@@ -17,9 +17,9 @@ The caches of a language model are states, which stay in ONNX Runtime's memory:
 
 With one model per signature:
 
-    prompt = Session("model.prefill_128.onnx")
-    decode = Session("model.decode.onnx", states_of=prompt)
-    tokens = decode.generate([3, 17, 5], 32, prompt=prompt)
+    prefill = Session("model.prefill_128.onnx")
+    decode = Session("model.decode.onnx", states_of=prefill)
+    tokens = decode.generate([3, 17, 5], 32, prefill=prefill)
 
 Needs the extra ``runtime``. Models without states are supported as well.
 """
@@ -246,14 +246,14 @@ class Session:
         *,
         start: int = 0,
         stop: Collection[int] = (),
-        prompt: Session | None = None,
+        prefill: Session | None = None,
     ) -> list[int]:
         """Return up to ``count`` tokens of highest score that follow ``tokens``.
 
         ``start``: the position of the first token; the caches contain the tokens before it. ``stop``: tokens that end
-        the result. ``prompt``: a session of the prefill signature, which shares its caches with this session
+        the result. ``prefill``: a session of the prefill signature, which shares its caches with this session
         (``states_of``). That session runs all complete chunks of the prompt; this session runs the remaining tokens. A model of
-        all signatures needs no ``prompt``: it runs all tokens of the prompt at once. Raises ValueError if the model is
+        all signatures needs no ``prefill``: it runs all tokens of the prompt at once. Raises ValueError if the model is
         not a language model with scores, or for more tokens than the caches can store.
         """
         names = [port.name for port in self.outputs]
@@ -262,14 +262,14 @@ class Session:
                 "generate needs a language model, with inputs for tokens, positions and caches, and scores as its only "
                 f"output; this model's inputs are {self._input_names()}"
             )
-        if not isinstance(prompt, Session | None):
-            raise TypeError(f"prompt is {describe(prompt)}; give the Session of the prefill signature")
+        if not isinstance(prefill, Session | None):
+            raise TypeError(f"prefill is {describe(prefill)}; give the Session of the prefill signature")
         prompt_tokens = check_generation(tokens, count, start, stop, self._decoder.slots)
-        if prompt is not None and prompt._states is not self._states:
+        if prefill is not None and prefill._states is not self._states:
             raise ValueError(
-                "this session and that of prompt have different caches; create one with states_of= the other session"
+                "this session and prefill have different caches; create one with states_of= the other session"
             )
-        processed = 0 if prompt is None else prompt._run_prompt(prompt_tokens[:-1], start)
+        processed = 0 if prefill is None else prefill._run_prompt(prompt_tokens[:-1], start)
         result: list[int] = []
         while len(result) < count:
             remaining = (prompt_tokens + result)[processed:]
@@ -285,7 +285,7 @@ class Session:
     def _run_prompt(self, tokens: Sequence[int], start: int) -> int:
         """Run all complete chunks of tokens, and return the number of tokens in them."""
         if self._decoder is None:
-            raise ValueError("argument 'prompt' must be a Session of a language model")
+            raise ValueError("argument 'prefill' must be a Session of a language model")
         length = self._decoder.length or max(len(tokens), 1)
         complete = len(tokens) // length * length
         for offset in range(0, complete, length):

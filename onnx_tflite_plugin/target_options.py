@@ -57,12 +57,12 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
             f"--weights-dtype {options.weights_dtype}: target {target.name} has one dtype for weights; use "
             "--weights-dtype auto or keep"
         )
-    if options.attention == "causal" and not target.attends_causally:
+    if options.attention == "causal" and not target.fuses_cached_attention:
         raise UnsupportedOption(
             f"--attention causal: target {target.name} has no operator for attention over a cache; use --attention file, "
             "--target onnxruntime or --target generic"
         )
-    target = replace(target, attends_causally=options.attention == "causal")
+    target = replace(target, fuses_cached_attention=options.attention == "causal")
     if options.weights_dtype == "keep":
         # int2 weights are still widened, because no integer kernel of ONNX Runtime loads them.
         target = replace(
@@ -80,4 +80,4 @@ def _without_fast_replacements(target: Target) -> Target:
 
     PRelu stays one operator, weights get a DequantizeLinear, and lookup tables are constants.
     """
-    return replace(target, blocks_channels=frozenset(), cast_mul_weights=False, stores_tables=True)
+    return replace(target, channel_blocked_operators=frozenset(), cast_mul_weights=False, stores_tables=True)

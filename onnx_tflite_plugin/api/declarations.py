@@ -147,7 +147,7 @@ class Handler(Checked):
     """
     requires_constant: Collection[int] = ()
     """Slots of operands that must be constant. An operator with a runtime value in such a slot is refused."""
-    assumes: Collection[int] = ()
+    value_dependent_slots: Collection[int] = ()
     """Slots whose values have a property that the fusion's ``check`` found, such as equal halves.
 
     The lowering relies on this property. Comparisons use the model's own values for these slots, never random ones.
@@ -195,7 +195,7 @@ class Handler(Checked):
     Consumers then see a constant, which the ONNX file stores. Return a ``WidenedConstant`` if the file should store only
     the operand. If output 0 is a variable tensor, the constant is its initial value.
     """
-    sizes: ShapeFunction | None = None
+    result_shape: ShapeFunction | None = None
     """Function of the instance: returns the shape of output 0. Raises Refusal if the operands have no valid shape.
 
     Required if the lowering takes this shape from the file instead of deriving it from its operands. Also useful if the function is
@@ -326,7 +326,7 @@ class Declarations(TypedDict, total=False):
     axis_number_slots: Collection[int]
     reshapes: ShapesOrFunction
     requires_constant: Collection[int]
-    assumes: Collection[int]
+    value_dependent_slots: Collection[int]
     quantization: BehaviorOrFunction
     output_quantization: OutputBehaviorsOrFunction
     activation: ActivationOrFunction
@@ -338,7 +338,7 @@ class Declarations(TypedDict, total=False):
     types: TypesOrFunction
     accepts: Accepts | None
     evaluate: Evaluate | None
-    sizes: ShapeFunction | None
+    result_shape: ShapeFunction | None
     dynamic_batch_values: Mapping[int | str, int]
     shape_options: Collection[str]
     result_dtypes: Mapping[str, Collection[str]]

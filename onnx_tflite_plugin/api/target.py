@@ -55,7 +55,7 @@ class Target(Checked):
     """True: a fused activation may be a Clip of quantized values, after QuantizeLinear."""
     fast_operators: frozenset[str] = frozenset()
     """ONNX operators to prefer to a more general operator, because they are faster or the runtime fuses them."""
-    blocks_channels: frozenset[str] = frozenset()
+    channel_blocked_operators: frozenset[str] = frozenset()
     """ONNX operators that have kernels for floats in channel-blocked layout, or that preserve this layout."""
     channels_last: frozenset[str] = frozenset()
     """dtypes whose convolutions the runtime itself transposes to channels last. States of these dtypes keep that layout."""
@@ -88,7 +88,7 @@ class Target(Checked):
     """True: round activations that are multiplied by integer weights or by other activations, as LiteRT does, if it is cheap."""
     rotates_embeddings: bool = False
     """True: a rotary embedding is one operator of the runtime's domain."""
-    attends_causally: bool = False
+    fuses_cached_attention: bool = False
     """True: attention over a cache is one operator that reads only the used slots.
 
     The operator is from ``com.microsoft`` if the runtime has this domain, otherwise Attention of opset 24.
@@ -103,7 +103,7 @@ class Target(Checked):
     """ONNX operators whose int8 kernel overflows by wrapping around, in some versions of the runtime."""
     missing_operators: Mapping[str, str] = field(default_factory=dict)
     """ONNX operator that the runtime lacks → remedy for the user, or ""."""
-    accelerates: frozenset[str] = frozenset()
+    accelerated_operators: frozenset[str] = frozenset()
     """ONNX operators that the accelerator has; the conversion warns about others, which run on the CPU. Empty: all."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     """Cost of operators that work along an axis; keys as in ``AxisPrice.price_key``."""
@@ -179,7 +179,7 @@ class Target(Checked):
         unsupported = self.no_integer_kernel.get(onnx, frozenset()) | self.no_integer_kernel.get("*", frozenset())
         return dtype not in unsupported
 
-    def wider(self, onnx: str, dtype: str) -> str | None:
+    def wider_dtype(self, onnx: str, dtype: str) -> str | None:
         """Return the dtype to compute in; None if the operator has a kernel for ``dtype``."""
         return self.wider_dtypes.get(onnx, {}).get(dtype)
 
@@ -188,7 +188,7 @@ class Target(Checked):
         """True if the runtime runs operators such as Transpose and Reshape on int8 values."""
         return self.has_kernel("", "int8")
 
-    def refusal(self, dtype: str, zero_points: Iterable[int]) -> str:
+    def unsupported_reason(self, dtype: str, zero_points: Iterable[int]) -> str:
         """Return why the target does not support a QuantizeLinear; empty if it does.
 
         ``dtype`` and ``zero_points`` are those of the QuantizeLinear.

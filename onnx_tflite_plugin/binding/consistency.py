@@ -267,7 +267,7 @@ def _axis_count(axes: Sequence[Group] | None) -> int | None:
 def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
     """Yield a contradiction if output 0 is stored with another shape than declared."""
     tensor = bound.op.tensor(out(0))
-    if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
+    if bound.handler.result_shape is None or tensor is None or not tensor.has_rank:
         return
     try:
         derived = size_of_output(bound, target, opset)
@@ -279,8 +279,11 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
     if bound.pack == BUILTIN:
         yield _contradiction(bound.op, "outputs[0]", f"{fact} the operands imply {list(derived)}")
     else:
-        reason = f"{fact} sizes= of handler {bound.handler.name} returned {list(derived)}, at {definition_location(bound.handler.sizes)}"
-        yield replace(_contradiction(bound.op, "outputs[0]", reason), hint="correct sizes= if the model is right")
+        location = definition_location(bound.handler.result_shape)
+        reason = f"{fact} result_shape= of handler {bound.handler.name} returned {list(derived)}, at {location}"
+        yield replace(
+            _contradiction(bound.op, "outputs[0]", reason), hint="correct result_shape= if the model is right"
+        )
 
 
 def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradiction]:

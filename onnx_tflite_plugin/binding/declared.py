@@ -244,10 +244,10 @@ def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
     Return None if the handler does not declare ``sizes``. Raises Failed if the function fails, and Refusal if the
     operands have no valid shape.
     """
-    if bound.handler.sizes is None:
+    if bound.handler.result_shape is None:
         return None
     read = _Reader(bound.handler, bound.pack, OperatorInstance(bound.op, target, opset), label(bound.op))
-    dims: Dims = read("sizes", bound.handler.sizes, tuple)
+    dims: Dims = read("result_shape", bound.handler.result_shape, tuple)
     return dims
 
 

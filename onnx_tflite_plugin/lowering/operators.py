@@ -194,6 +194,6 @@ def _is_numeric(tensor: Tensor) -> bool:
 def _node_metadata(scope: Scope, bound: Bound) -> dict[str, str]:
     name = first_operation(next((tensor.name for tensor in bound.op.outputs if tensor is not None), ""))
     locations = dict.fromkeys(location for op in bound.members for location in (*scope.callers, *call_path(op)))
-    operands = (bound.op.tensor(slot) for slot in bound.handler.assumes)
+    operands = (bound.op.tensor(slot) for slot in bound.handler.value_dependent_slots)
     assumed_tensors = [(tensor.subgraph, tensor.index) for tensor in operands if tensor is not None]
     return node_props(locations, bound.handler.name, bound.pack, name, assumed_tensors)

@@ -88,7 +88,7 @@ def has_stale_shape(bound: Bound, derivation: ShapeDerivation) -> bool:
     broadcasting. Other operators of built-in handlers are lowered in isolation. Handlers of packs may emit wrong
     shapes, so their operators are skipped.
     """
-    if bound.resolved is None or (bound.handler.sizes is not None and len(bound.op.outputs) == 1):
+    if bound.resolved is None or (bound.handler.result_shape is not None and len(bound.op.outputs) == 1):
         return False
     broadcast = broadcast_results(bound)
     if broadcast is None and bound.pack != BUILTIN:
@@ -110,7 +110,7 @@ def _derive_results(bound: Bound, derivation: ShapeDerivation) -> Iterator[tuple
 
 def broadcast_results(bound: Bound) -> Mapping[Tensor, Dims] | None:
     """Return the output shapes of an elementwise operator; None for other operators."""
-    if not bound.declared.aligned or not isinstance(bound.declared.layout, Transparent) or bound.handler.sizes:
+    if not bound.declared.aligned or not isinstance(bound.declared.layout, Transparent) or bound.handler.result_shape:
         return None
     slots = default_axes(bound)
     operands = [bound.op[slot] for slot in slots if slot >= 0]

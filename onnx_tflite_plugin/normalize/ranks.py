@@ -91,7 +91,7 @@ def _broadcast_operands(derivation: ShapeDerivation, op: Operator, dims: Mapping
     if (
         not bound.declared.aligned
         or not isinstance(bound.declared.layout, Transparent)
-        or bound.handler.sizes is not None
+        or bound.handler.result_shape is not None
     ):
         return []
     aligned = [bound.op[slot] for slot in default_axes(bound) if slot >= 0]

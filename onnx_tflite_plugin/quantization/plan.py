@@ -64,7 +64,7 @@ class StoragePlan(NamedTuple):
             )
             return WeightConversion.FOLDED if self.fold else narrower
         if tensor.blocks is not None:
-            is_fused = self.target.fused_block_size(tensor.blocks.block_size) and not self.target.refusal(
+            is_fused = self.target.fused_block_size(tensor.blocks.block_size) and not self.target.unsupported_reason(
                 tensor.dtype, ()
             )
             return (
@@ -73,7 +73,9 @@ class StoragePlan(NamedTuple):
                 else WeightConversion.FOLDED
             )
         storage = self.storage(tensor)
-        if storage.quantization is None or self.target.refusal(storage.dtype, storage.quantization.zero_point):
+        if storage.quantization is None or self.target.unsupported_reason(
+            storage.dtype, storage.quantization.zero_point
+        ):
             return WeightConversion.FOLDED
         runtime_tensors = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.is_constant]
         dtypes = {self.storage(t).dtype for t in runtime_tensors if affine(t) is not None}
@@ -132,7 +134,7 @@ def _check_target_support(model: BoundModel, plan: StoragePlan) -> None:
         for tensor in (*dequantized, *quantized_tensors(bound, requantized_slots)):
             storage = plan.storage(tensor)
             zero_point = storage.quantization.zero_point if storage.quantization else ()
-            reason = plan.target.refusal(storage.dtype, zero_point)
+            reason = plan.target.unsupported_reason(storage.dtype, zero_point)
             if reason:
                 refused_tensors.setdefault(reason, {}).setdefault(tensor, bound)
     if refused_tensors:

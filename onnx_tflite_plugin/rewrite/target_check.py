@@ -54,9 +54,11 @@ def unaccelerated_warnings(model: ir.Model, target: Target) -> list[str]:
 
     The warning names the TFLite operators that are lowered to these operators.
     """
-    if not target.accelerates:
+    if not target.accelerated_operators:
         return []
-    nodes = [node for node in model.graph.all_nodes() if node.domain or node.op_type not in target.accelerates]
+    nodes = [
+        node for node in model.graph.all_nodes() if node.domain or node.op_type not in target.accelerated_operators
+    ]
     if not nodes:
         return []
     op_types = ", ".join(dict.fromkeys(node.op_type for node in nodes))

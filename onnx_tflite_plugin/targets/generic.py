@@ -23,7 +23,7 @@ GENERIC = Target(
     dequantized_operators=frozenset({"MaxPool", "Where"}),
     wider_dtypes=WIDER,
     quantizes_weights=True,  # as ONNX Runtime does
-    attends_causally=True,
+    fuses_cached_attention=True,
     no_integer_kernel={
         **dict.fromkeys(("Pad", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16),
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _INT16 | {"int32", "int64"}),

@@ -43,10 +43,10 @@ ONNXRUNTIME = Target(
     # RotaryEmbedding of 4 heads of 16 takes 1.2 us, and 7.9 us decomposed; 64 rows of 8 heads of 64 take 15.8 us, and 49.5 us
     # decomposed.
     rotates_embeddings=True,
-    attends_causally=True,
+    fuses_cached_attention=True,
     clips_integers=True,
     fast_operators=frozenset({"GatherElements", "GlobalAveragePool"}),
-    blocks_channels=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),
+    channel_blocked_operators=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),
     # A streaming network has 16 Transposes in 60 nodes with channels-first states, and 2 in 46 nodes with channels last.
     channels_last=frozenset({"uint8"}),
     # The blocked layout supports only images. As sequences, float convolutions take 1.03 to 1.9 times as long, and depthwise

@@ -9,7 +9,7 @@ OPENVINO = replace(
     GENERIC,
     name="openvino",
     opsets=(13, 19, 23),
-    attends_causally=False,
+    fuses_cached_attention=False,
     # The int8 kernels prefer uint8 activations: 21 of 24 int8 networks agree with LiteRT, but only 17 with int8
     # activations, which also take 1.2 times as long.
     storage={"int8": ("uint8", 128)},

@@ -12,7 +12,7 @@ _BY_OPERATOR = (
     "dequantized_operators",
     "wider_dtypes",
     "fast_operators",
-    "blocks_channels",
+    "channel_blocked_operators",
     "last_axes_only",
 )
 _TRAITS = (*_BY_OPERATOR, "no_int8_moves", "wrapping_int8_operators", "missing_operators")

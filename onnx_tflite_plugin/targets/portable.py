@@ -13,7 +13,7 @@ PORTABLE = replace(
     GENERIC,
     name="portable",
     opsets=(11, 13, 26),
-    attends_causally=False,
+    fuses_cached_attention=False,
     defaults={"quantization": "float", "weights": "fold", "unroll": 32},
     missing_operators={
         "If": "many runtimes have no branches; use --target generic, or --outputs to leave the operator out"

@@ -29,7 +29,7 @@ QNN = replace(
     GENERIC,
     name="qnn",
     opsets=(13, 19, 23),
-    attends_causally=False,
+    fuses_cached_attention=False,
     defaults={"unroll": 32},
     # Activations are unsigned; weights stay int8, and weights of 2 and 4 bits are widened.
     storage={"int8": ("uint8", 128)},
@@ -40,7 +40,7 @@ QNN = replace(
     cast_mul_weights=False,
     quantizes_moves=True,
     needs_static_shapes=True,
-    accelerates=_ACCELERATED,
+    accelerated_operators=_ACCELERATED,
     # Convolutions of the accelerator have two spatial axes.
     keeps_unit_axes=frozenset({"float32", "uint8", "int16"}),
     missing_operators={

@@ -12,7 +12,7 @@ TVM = replace(
     GENERIC,
     name="tvm",
     opsets=(13, 19, 23),
-    attends_causally=False,
+    fuses_cached_attention=False,
     quantizes=INTEGERS - _SUB_BYTE,
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
     # TVM resizes the last two axes regardless of the scales, and returns a result of the wrong shape.

@@ -69,7 +69,7 @@ def attention_layout(instance: Instance) -> Implicit:
 @fusion(
     "CACHED_ATTENTION",
     regions=cached_attentions,
-    trait="attends_causally",
+    trait="fuses_cached_attention",
     min_opset=attention_opset,
     raises_opset=True,
     layout=attention_layout,
@@ -181,7 +181,7 @@ def write_axes(instance: Instance) -> str:
     "CACHE_WRITE",
     regions=cache_writes,
     after=("CACHED_ATTENTION",),
-    trait="attends_causally",
+    trait="fuses_cached_attention",
     layout=Implicit({0: "b g s h", 1: "b g t h", out(0): "b g s h"}),
     axes=write_axes,
     indexed_by_axis={2: 0},

@@ -199,7 +199,7 @@ def table_axes(instance: Instance) -> str:
     trait="rotates_embeddings",
     layout=Implicit({0: "b t n h", out(0): "b t n h"}),
     axes=table_axes,
-    assumes={1, 2},
+    value_dependent_slots={1, 2},
     types="float32, float32, float32",
     quantization=NotQuantizable(),
 )

@@ -79,7 +79,7 @@ def check_bias_dtype(op: Operator, slot: int) -> Decline | None:
         or check_bias_dtype(at.op, 2)
         or check_weight_zero_points(at.op)
     ),
-    sizes=conv_shape,
+    result_shape=conv_shape,
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Conv, with groups if filters have fewer channels than the input (conv.cc)."""
@@ -109,7 +109,7 @@ def reads_beyond_scales(op: Operator) -> bool:
     activation="fused_activation_function",
     types=DTYPES,
     accepts=lambda at: check_packed_weights(at.op, {"int8": ("int4",)}) or check_weight_zero_points(at.op),
-    sizes=depthwise_conv_shape,
+    result_shape=depthwise_conv_shape,
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Conv with a group per input channel.
@@ -135,7 +135,7 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
     layout=Implicit(onnx={0: "n c d h w", 1: "o c i j k"}),
     axes="n d h w c, i j k c o, o -> n z y x o",
     activation="fused_activation_function",
-    sizes=conv_3d_shape,
+    result_shape=conv_3d_shape,
 )
 def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Conv over depth, height and width.
@@ -232,7 +232,7 @@ def check_sizes(op: Operator) -> Decline | None:
     accepts=lambda at: (
         check_bias_dtype(at.op, 3) or check_sizes(at.op) or check_weight_zero_points(at.op, image_slot=2)
     ),
-    sizes=requested_shape,
+    result_shape=requested_shape,
     reshapes=lambda at: {} if has_vector_bias(at) else {3: (at.op[1].shape[0],)},
     dynamic_batch_values={0: -1},
 )
@@ -247,7 +247,7 @@ def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | No
     layout=Implicit(onnx={1: "c o i j k", 2: "n c d h w", out(0): "n o z y x"}),
     axes="_, i j k o c, n d h w c, o -> n z y x o",
     activation="fused_activation_function",
-    sizes=requested_shape,
+    result_shape=requested_shape,
     dynamic_batch_values={0: -1},
 )
 def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:

@@ -48,7 +48,7 @@ def mean_quantization(at: Instance) -> Dequantized | Integer:
     axes=AXES,
     quantization=mean_quantization,
     activation=CLAMPED_UNLESS_FLOAT16,
-    sizes=pool_shape,
+    result_shape=pool_shape,
 )
 def average_pool_2d(ctx: Context, x: Value) -> Value:
     """Emit AveragePool, or GlobalAveragePool for a window that covers the image.
@@ -95,14 +95,14 @@ def half_rounding_scale(count: int) -> np.float32:
     axes=AXES,
     quantization=Raw(shift_safe=True, onnx="MaxPool"),
     activation=FUSED,
-    sizes=pool_shape,
+    result_shape=pool_shape,
 )
 def max_pool_2d(ctx: Context, x: Value) -> Value:
     """Emit MaxPool of quantized values, which are not rescaled (pooling.cc)."""
     return ctx.ops.MaxPool(x, **window_attributes(ctx))
 
 
-@handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED, sizes=pool_shape)
+@handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED, result_shape=pool_shape)
 def l2_pool_2d(ctx: Context, x: Value) -> Value:
     """Emit the root of the mean square; padding is excluded from the mean.
 

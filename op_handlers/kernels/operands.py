@@ -83,7 +83,7 @@ def operand_shape(at: Instance) -> Dims:
     return at.op[0].dims
 
 
-def sizes_from_operand(slot: int) -> Callable[[Instance], Dims]:
+def shape_from_operand(slot: int) -> Callable[[Instance], Dims]:
     """Return a ``sizes`` function that reads the output shape from an operand.
 
     Sizes of a runtime value are dynamic.

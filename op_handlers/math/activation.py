@@ -102,7 +102,9 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
     if (slopes == slopes.flat[0]).all():
         return ctx.ops.LeakyRelu(x, alpha=slopes.flat[0])
     per_channel = (slopes.size,) == slopes.shape[-1:] == channels
-    breaks_blocked_layout = "Conv" in ctx.target.blocks_channels and "PRelu" not in ctx.target.blocks_channels
+    breaks_blocked_layout = (
+        "Conv" in ctx.target.channel_blocked_operators and "PRelu" not in ctx.target.channel_blocked_operators
+    )
     if per_channel and breaks_blocked_layout and len(ctx.shape(0)) == 4 and ctx.axis(-1) == 1:
         return emit_blocked_prelu(ctx, x, slopes.reshape(-1, 1, 1, 1))
     return ctx.ops.PRelu(x, slope)

@@ -42,7 +42,7 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     axis_price=AxisPrice("ReduceL2", "k"),
     quantization=FixedOutputRange({"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}),
     activation=FusedActivation(ActivationKernel.UNFUSED),
-    sizes=operand_shape,
+    result_shape=operand_shape,
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
     """Emit division by the vector length along the last axis.

@@ -47,7 +47,7 @@ def is_quantized(op: Operator) -> bool:
     axis_number_slots={1},
     quantization=lambda at: Integer() if is_quantized(at.op) else NotQuantizable(),
     types=lambda at: "int8 int16" if is_quantized(at.op) else "",  # uint8 has no quantized kernel
-    sizes=reduction_shape,
+    result_shape=reduction_shape,
 )
 def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit ReduceProd, or for integers Mul, which wraps around as in the kernel."""

@@ -83,7 +83,7 @@ def reduction_handler(
         axis_number_slots={1},
         quantization=quantization,
         accepts=accepts,
-        sizes=reduction_shape,
+        result_shape=reduction_shape,
         shape_options={"keep_dims"},
     )
 

@@ -63,7 +63,7 @@ def softmax_layout(at: Instance) -> Attribute | Terminate:
     quantization=output_quantization,
     result_dtypes={"int8": ("int8", "int16")},
     accepts=check_beta,
-    sizes=operand_shape,
+    result_shape=operand_shape,
 )
 def softmax(ctx: Context, x: Value) -> Value:
     """Emit Softmax over the last axis; for int16, emulate the kernel's tables.
@@ -91,7 +91,7 @@ def softmax(ctx: Context, x: Value) -> Value:
     axes="... k -> ... k",
     axis_price=AxisPrice("LogSoftmax", "k"),
     quantization=FixedOutputRange({"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
-    sizes=operand_shape,
+    result_shape=operand_shape,
 )
 def log_softmax(ctx: Context, x: Value) -> Value:
     """Emit LogSoftmax over the last axis."""

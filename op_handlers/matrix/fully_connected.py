@@ -199,7 +199,7 @@ DTYPES = (
     activation=FusedActivation(dense_activation),
     types=DTYPES,
     accepts=check_weights,
-    sizes=dense_shape,
+    result_shape=dense_shape,
 )
 def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Gemm of the input, flattened to rows (fully_connected.cc).

@@ -199,7 +199,7 @@ def reduce_windows(
         reduction = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(reduction, reduction)
         wider_dtype = "int32"
     else:
-        wider_dtype = ctx.target.wider("Add", dtype) or ""
+        wider_dtype = ctx.target.wider_dtype("Add", dtype) or ""
         x, initial_value = (ops.Cast(v, to=wider_dtype) if wider_dtype else v for v in (x, initial_value))
     indices_by_axis = {k: windows.indices(k, sizes[k]) for k in windows.axes}
     combine: Callable[[Value, Value], Value] = ops.named(BINARY_OPERATORS[reduction])

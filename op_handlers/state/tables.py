@@ -74,7 +74,7 @@ def hashtable_size(ctx: Context, _table: Resource) -> Value:
     axes="_, ..., _ -> ...",
     quantization=Raw(),
     effects=Effects(),
-    sizes=lambda at: at.op[1].dims,
+    result_shape=lambda at: at.op[1].dims,
 )
 def hashtable_find(ctx: Context, _table: Resource, x: Value, default: Value) -> Value:
     """Emit LabelEncoder: the values of keys, and the default for missing keys."""

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     out,
     spend_budget,
 )
-from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_operand, unordered_layout
+from op_handlers.kernels.operands import cast_to_int64, insert_axis, shape_from_operand, unordered_layout
 
 
 def fill_axes(at: Instance) -> str:
@@ -37,7 +37,7 @@ def fill_axes(at: Instance) -> str:
     indexed_by_axis={0: out(0)},
     types="int32 int64, T -> T",
     quantization=Raw(shift_safe=True, onnx="Expand"),
-    sizes=sizes_from_operand(0),
+    result_shape=shape_from_operand(0),
 )
 def fill(ctx: Context, shape: Value, value: Value) -> Value:
     """Emit Expand."""

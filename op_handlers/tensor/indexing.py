@@ -160,7 +160,7 @@ def check_table(at: Instance) -> Decline | None:
         Dequantized(weights=(1,), blocks=(1,)) if is_dequantized(at.op) else Raw(shift_safe=True, onnx="Gather")
     ),
     accepts=check_table,
-    sizes=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
+    result_shape=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
 )
 def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
     """Emit Gather; gathered integers are dequantized with the scales of their rows.

@@ -63,7 +63,7 @@ def concat_shape(at: Instance) -> Dims:
     types="T...",
     activation=FusedActivation(ActivationKernel.UNFUSED),
     accepts=check_operands,
-    sizes=concat_shape,
+    result_shape=concat_shape,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
     """Emit Concat; uint8 operands with a different scale are requantized."""

@@ -7,7 +7,7 @@ from op_handlers.kernels.operands import (
     cast_to_int64,
     constant_integers,
     rank_preserving_axes,
-    sizes_from_operand,
+    shape_from_operand,
     unordered_layout,
 )
 
@@ -46,7 +46,7 @@ def tile(ctx: Context, x: Value, multiples: Value) -> Value:
     max_version=4,
     layout=Transparent(),
     indexed_by_axis={1: out(0)},
-    sizes=sizes_from_operand(1),
+    result_shape=shape_from_operand(1),
     quantization=Raw(shift_safe=True, onnx="Expand"),
     dynamic_batch_values={1: 1},
 )

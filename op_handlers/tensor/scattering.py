@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Operator, Raw, Refusal, Terminate, Value, handler, out
-from op_handlers.kernels.operands import cast_to_int64, sizes_from_operand
+from op_handlers.kernels.operands import cast_to_int64, shape_from_operand
 from op_handlers.kernels.scattering import flatten_indices, index_size, scatter_rows
 
 
@@ -27,7 +27,7 @@ def has_unique_indices(op: Operator) -> bool:
     layout=Terminate(),
     min_opset=lambda at: 1 if has_unique_indices(at.op) else 16,
     quantization=Raw(),
-    sizes=sizes_from_operand(2),
+    result_shape=shape_from_operand(2),
 )
 def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Value:
     """Emit sums of the updates per index, zero elsewhere.
@@ -48,7 +48,7 @@ def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Va
     return reshape_result(ctx, scatter_rows(ctx, base, rows, values, "add"), sizes)
 
 
-@handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw(), sizes=sizes_from_operand(1))
+@handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw(), result_shape=shape_from_operand(1))
 def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, default: Value) -> Value:
     """Emit the default value, overwritten by each value at its index.
 

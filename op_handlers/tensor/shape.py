@@ -77,7 +77,7 @@ def element_count(dims: Dims) -> int | None:
     layout=Attribute(unordered="*"),
     axes=reshape_axes_of,
     quantization=COPIED,
-    sizes=requested_shape,
+    result_shape=requested_shape,
     dynamic_batch_values={1: -1, "new_shape": -1},
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
@@ -128,7 +128,7 @@ def squeeze_shape(at: Instance) -> Dims:
     layout=Attribute(unordered="*"),
     axes=squeeze_axes,
     quantization=COPIED,
-    sizes=squeeze_shape,
+    result_shape=squeeze_shape,
 )
 def squeeze(ctx: Context, x: Value) -> Value:
     """Return the operand in the planned shape.
@@ -210,7 +210,7 @@ def check_perm(at: Instance) -> Decline | None:
     axes=permutation_axes(1),
     quantization=COPIED,
     accepts=check_perm,
-    sizes=transpose_shape,
+    result_shape=transpose_shape,
 )
 def transpose(ctx: Context, x: Value, perm: Value) -> Value:
     """Return the operand, with renamed axes.

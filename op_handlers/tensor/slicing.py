@@ -152,7 +152,7 @@ def check_bounds(at: Instance) -> Decline | None:
     requires_constant={3},
     quantization=Raw(shift_safe=True, onnx="Slice"),
     accepts=check_bounds,
-    sizes=slice_shape,
+    result_shape=slice_shape,
     dynamic_batch_values={2: INT32.max},
 )
 def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:
@@ -213,7 +213,7 @@ def update_layout(at: Instance) -> Attribute:
     max_version=6,
     layout=update_layout,
     axes=update_axes,
-    sizes=operand_shape,
+    result_shape=operand_shape,
     indexed_by_axis={2: 0},
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )

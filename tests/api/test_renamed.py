@@ -74,14 +74,17 @@ def test_old_keywords_of_a_case_set_the_new_fields() -> None:
 def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
     boundary, price = api.SubgraphBoundary(2), api.AxisPrice("Softmax", "a")
     contents: Any = lambda at: api.ListContents("float32", (3,))
+    shape: Any = lambda at: (3,)
     old: dict[str, Any] = {
         "along": price,
+        "assumes": {1},
         "borders": boundary,
         "contents": contents,
         "converts": {"int8": ("float32",)},
         "holds_axes": {0},
         "holds_batch": {0: -1},
         "inlines": "body",
+        "sizes": shape,
     }
     with pytest.warns(DeprecationWarning) as caught:  # noqa: PT030 (one of each keyword)
         new_declaration = api.handler("CUSTOM.Old", max_version=1, layout=api.Terminate(), **old)(lambda ctx, x: x)

@@ -58,7 +58,7 @@ def test_sessions_of_shared_weights_generate(source: Path, run: Run) -> None:
     prompt_session = Session(source.with_name("model.prefill_5.onnx"))
     decode = Session(source.with_name("model.decode.onnx"), states_of=prompt_session)
     token_session = Session(otp.convert(source, signature="decode", attention="causal"))
-    assert decode.generate([3, 17, 5, 23, 11, 2], 5, prompt=prompt_session) == token_session.generate(
+    assert decode.generate([3, 17, 5, 23, 11, 2], 5, prefill=prompt_session) == token_session.generate(
         [3, 17, 5, 23, 11, 2], 5
     )
 

@@ -218,7 +218,7 @@ def test_verdict_precedes_a_truncated_list_of_outputs() -> None:
 def test_summary_describes_dynamic_quantization(tmp_path: Path, trait: str, text: str) -> None:
     (line,) = rows(tmp_path, traits={trait: 3})["rounding"]
     assert line.startswith(text)
-    assert "rounding" not in rows(tmp_path, traits={"attends_causally": 3})
+    assert "rounding" not in rows(tmp_path, traits={"fuses_cached_attention": 3})
 
 
 @pytest.mark.parametrize(

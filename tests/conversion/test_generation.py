@@ -54,15 +54,15 @@ def test_greedy_tokens_match_litert(sizes: Sizes, attention: str) -> None:
     assert session(sizes, "decode", attention).generate(TOKENS, 12) == expected
     prompt_session = session(sizes, "prefill_5", attention)
     decode = session(sizes, "decode", attention, states_of=prompt_session)
-    assert decode.generate(TOKENS, 12, prompt=prompt_session) == expected
-    assert decode.generate(TOKENS, 12, prompt=prompt_session) == expected  # old slots are not attended to
+    assert decode.generate(TOKENS, 12, prefill=prompt_session) == expected
+    assert decode.generate(TOKENS, 12, prefill=prompt_session) == expected  # old slots are not attended to
 
 
 def test_prompt_session_of_dynamic_length_runs_the_prompt_once() -> None:
     shapes = {"tokens": (1, "T"), "input_pos": ("T",), "mask": (1, 1, "T", COLUMNS.slots)}
     prompt_session = Session(otp.convert(language_model(COLUMNS), signature="prefill_5", input_shape=shapes))
     decode = session(COLUMNS, "decode", "file", states_of=prompt_session)
-    assert decode.generate(TOKENS, 12, prompt=prompt_session) == litert_tokens(COLUMNS, TOKENS, 12)
+    assert decode.generate(TOKENS, 12, prefill=prompt_session) == litert_tokens(COLUMNS, TOKENS, 12)
 
 
 @pytest.mark.parametrize("logits", ["all", "last"])
@@ -134,7 +134,7 @@ def test_generate_rejects_other_models() -> None:
 
 def test_rejects_a_prompt_session_with_different_caches() -> None:
     with pytest.raises(ValueError, match="have different caches"):
-        session(ROWS, "decode").generate(TOKENS, 1, prompt=session(ROWS, "prefill_5"))
+        session(ROWS, "decode").generate(TOKENS, 1, prefill=session(ROWS, "prefill_5"))
 
 
 @pytest.mark.parametrize("sizes", [ROWS, COLUMNS], ids=["rows", "columns"])

@@ -99,7 +99,7 @@ def test_mistake_names_the_argument_and_the_remedy(call: Callable[[], Any], erro
         (([1], -3), ValueError, "count is -3; give 0 or more"),
         (([1], 3, {"start": 1.5}), TypeError, "start is the float 1.5; give an int"),
         (([1], 3, {"stop": 7}), TypeError, r"stop is the int 7; .* such as \[7\]"),
-        (([1], 3, {"prompt": 7}), TypeError, "prompt is the int 7; give the Session"),
+        (([1], 3, {"prefill": 7}), TypeError, "prefill is the int 7; give the Session"),
     ],
 )
 def test_wrong_tokens_are_reported_before_the_model_runs(

@@ -63,14 +63,14 @@ def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:
     assert error.problems[0].where == "Neg 'second'"
     assert "handler H of a-pack failed: the emitted value has size" in error.problems[0].reason
     reason = (
-        refuse(wrong_size("a-pack"), {("H", "a-pack"): DeclaredHandler("X", "sizes=f", "x.py:7 in f")})
+        refuse(wrong_size("a-pack"), {("H", "a-pack"): DeclaredHandler("X", "result_shape=f", "x.py:7 in f")})
         .problems[0]
         .reason
     )
-    assert "but 5 is expected from the file and the handler's declarations; it declares sizes=f" in reason
+    assert "but 5 is expected from the file and the handler's declarations; it declares result_shape=f" in reason
     assert reason.endswith("; correct the lowering or the declarations, at x.py:7 in f")
     other = (
-        refuse(wrong_size("a-pack"), {("H", "b-pack"): DeclaredHandler("X", "sizes=f", "x.py:7 in f")})
+        refuse(wrong_size("a-pack"), {("H", "b-pack"): DeclaredHandler("X", "result_shape=f", "x.py:7 in f")})
         .problems[0]
         .reason
     )

@@ -145,9 +145,9 @@ def test_failed_verification_names_the_pack_that_replaced_a_handler() -> None:
 
 
 def test_wrong_sizes_of_a_pack_name_their_function() -> None:
-    declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), sizes=lambda at: (3, 4))
+    declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), result_shape=lambda at: (3, 4))
     with pytest.raises(
-        ConversionError, match=r"has shape \[2, 5\], but sizes= of handler .* returned \[3, 4\], at .*\.py:"
+        ConversionError, match=r"has shape \[2, 5\], but result_shape= of handler .* returned \[3, 4\], at .*\.py:"
     ):
         convert_one(declare(lambda ctx, x: ctx.ops.Identity(x)), [tensor(2, 5)], show=False)
 

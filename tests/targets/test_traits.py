@@ -47,15 +47,19 @@ def test_wildcard_excludes_a_dtype_for_all_operators() -> None:
 
 def test_wider_dtype_is_used_only_without_a_kernel() -> None:
     npu = target(wider_dtypes={"Add": {"int8": "int32"}})
-    assert [npu.wider(*key) for key in (("Add", "int8"), ("Add", "int32"), ("Mul", "int8"))] == ["int32", None, None]
+    assert [npu.wider_dtype(*key) for key in (("Add", "int8"), ("Add", "int32"), ("Mul", "int8"))] == [
+        "int32",
+        None,
+        None,
+    ]
 
 
 def test_integers_that_q_and_dq_do_not_support_are_refused_by_rule() -> None:
     npu = target(quantizes=frozenset({"int8", "uint8"}), symmetric=True)
-    assert npu.refusal("int16", [0]) == "target t quantizes to int8, uint8, not to int16"
-    assert npu.refusal("int8", [0, 3]) == "target t supports only zero points of 0"
-    assert not npu.refusal("int8", [0, 0])
-    assert not target(quantizes=frozenset({"int8"})).refusal("int8", [3])
+    assert npu.unsupported_reason("int16", [0]) == "target t quantizes to int8, uint8, not to int16"
+    assert npu.unsupported_reason("int8", [0, 3]) == "target t supports only zero points of 0"
+    assert not npu.unsupported_reason("int8", [0, 0])
+    assert not target(quantizes=frozenset({"int8"})).unsupported_reason("int8", [3])
 
 
 @pytest.mark.needs("onnx", "1.21", "its evaluator does not find values that a Loop captures")

@@ -170,7 +170,7 @@ CELL_ACTIVATION = FusedActivation(cell_activation, in_lowering=True)
     activation=CELL_ACTIVATION,
     min_opset=required_opset,
     accepts=lambda at: check_lstm(at.op, 3),
-    sizes=sequence_sizes,
+    result_shape=sequence_sizes,
 )
 def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
     """Emit LSTM if it computes the kernel's results, else a Scan of decomposed steps."""

@@ -248,9 +248,9 @@ FUSED = (
     fusion_fault("lowering exits", "handler evil_pack:fused of evil-pack failed: SystemExit", lower="sys.exit(0)"),
     Hostile(
         "fusion with an unknown trait",
-        fusion_fault("", trait="'blocks_chanels'").source,
+        fusion_fault("", trait="'channel_blocked_operatrs'").source,
         FUSION,
-        ("no trait 'blocks_chanels'; did you mean 'blocks_channels'?",),
+        ("no trait 'channel_blocked_operatrs'; did you mean 'channel_blocked_operators'?",),
         converts=True,
         warns_always=True,
     ),
