@@ -89,7 +89,7 @@ def _users_by_tensor(model: BoundModel) -> dict[Tensor, list[tuple[Bound, int]]]
 
 
 def _sort_candidates(constraint: LayoutConstraint, layouts: list[OperatorLayout]) -> list[OperatorLayout]:
-    """Return the preferred candidates first.
+    """Return the candidates, preferred ones first.
 
     Layouts with unit axes in all slots or in none are preferred, and among these the file's layout. The candidates of a
     constraint with ``allowed`` layouts are in order already.
@@ -122,8 +122,8 @@ class _Propagation(NamedTuple):
             if constraint.shared_axes is None:
                 for slot in present_slots(bound):
                     self.propagate_tensor(bound.op[slot], constraint.layout(slot))
-            for allowed in constraint.allowed:
-                self.propagate_operator(bound, allowed)
+            for allowed_layout in constraint.allowed:
+                self.propagate_operator(bound, allowed_layout)
         for tensor, layout in interface.fixed.items():
             self.propagate_tensor(tensor, layout)
 

@@ -105,15 +105,15 @@ class SignatureGraph:
 
 
 class Alignment:
-    """Comparison of a signature with the prompt signature, tensor by tensor.
+    """Comparison of a signature with the prefill signature, tensor by tensor.
 
-    ``tensors``: tensors of the prompt, by the location of the matching tensor of the signature. ``operators``:
-    operators of the prompt, by the location of the matching operator. ``input_pairs``: locations of matching inputs of
+    ``tensors``: tensors of the prefill signature, by the location of the matching tensor. ``operators``: operators of the
+    prefill signature, by the location of the matching operator. ``input_pairs``: locations of matching inputs of
     the signatures and of subgraphs that they call.
     """
 
-    def __init__(self, signature: SignatureGraph, prompt: SignatureGraph, handler_of: HandlerLookup) -> None:
-        self.signature, self.prompt, self.handler_of = signature, prompt, handler_of
+    def __init__(self, signature: SignatureGraph, prefill: SignatureGraph, handler_of: HandlerLookup) -> None:
+        self.signature, self.prefill, self.handler_of = signature, prefill, handler_of
         self.tensors: dict[Location, Tensor] = {}
         self.operators: dict[Location, Operator] = {}
         self.compared: set[tuple[Location, Location]] = set()
@@ -122,24 +122,27 @@ class Alignment:
         self.differences: list[tuple[int, str]] = []
 
     def compare(self) -> None:
-        """Compare all outputs of the prompt. Raises Misaligned with the first difference."""
-        sized, prompt = self.signature.sized, self.prompt.sized
-        keys = f"signatures {self.signature.key!r} and {self.prompt.key!r}"
-        prompt_inputs = prompt.tensors_by_name(prompt.signature.inputs)
-        prompt_outputs = prompt.tensors_by_name(prompt.signature.outputs)
+        """Compare all outputs of the prefill signature.
+
+        Raises Misaligned with the first difference.
+        """
+        sized, prefill = self.signature.sized, self.prefill.sized
+        keys = f"signatures {self.signature.key!r} and {self.prefill.key!r}"
+        prefill_inputs = prefill.tensors_by_name(prefill.signature.inputs)
+        prefill_outputs = prefill.tensors_by_name(prefill.signature.outputs)
         inputs = sized.tensors_by_name(sized.signature.inputs)
         outputs = sized.tensors_by_name(sized.signature.outputs)
-        if prompt_inputs.keys() != inputs.keys():
-            raise Misaligned(f"{keys} have different inputs: {min(prompt_inputs.keys() ^ inputs.keys())!r}")
-        if not prompt_outputs.keys() <= outputs.keys():
-            raise Misaligned(f"{keys} have different outputs: {min(prompt_outputs.keys() - outputs.keys())!r}")
-        for name, tensor in prompt_inputs.items():
+        if prefill_inputs.keys() != inputs.keys():
+            raise Misaligned(f"{keys} have different inputs: {min(prefill_inputs.keys() ^ inputs.keys())!r}")
+        if not prefill_outputs.keys() <= outputs.keys():
+            raise Misaligned(f"{keys} have different outputs: {min(prefill_outputs.keys() - outputs.keys())!r}")
+        for name, tensor in prefill_inputs.items():
             self.input_pairs[location_of(inputs[name])] = location_of(tensor)
-            if sized.sizes(inputs[name]) != prompt.sizes(tensor) or inputs[name].dtype != tensor.dtype:
+            if sized.sizes(inputs[name]) != prefill.sizes(tensor) or inputs[name].dtype != tensor.dtype:
                 raise Misaligned(f"{keys}: input {name!r} has different sizes or dtypes")
             self.tensors[location_of(inputs[name])] = tensor
-        for name, tensor in prompt_outputs.items():
-            if sized.sizes(outputs[name]) != prompt.sizes(tensor):
+        for name, tensor in prefill_outputs.items():
+            if sized.sizes(outputs[name]) != prefill.sizes(tensor):
                 raise Misaligned(f"{keys}: output {name!r} has different sizes")
             self._add(outputs[name], tensor)
         while self.pending:
@@ -147,109 +150,109 @@ class Alignment:
         if self.differences:
             raise Misaligned(f"{keys}: {min(self.differences)[1]}")
 
-    def _add(self, tensor: Tensor, prompt_tensor: Tensor) -> None:
+    def _add(self, tensor: Tensor, prefill_tensor: Tensor) -> None:
         """Queue two tensors for comparison, if not done yet; skip the views before them."""
-        pair = self.signature.viewed_tensor(tensor), self.prompt.viewed_tensor(prompt_tensor)
+        pair = self.signature.viewed_tensor(tensor), self.prefill.viewed_tensor(prefill_tensor)
         key = location_of(pair[0]), location_of(pair[1])
         if key not in self.compared:
             self.compared.add(key)
             self.pending.append(pair)
 
-    def _compare(self, tensor: Tensor, prompt_tensor: Tensor) -> None:
+    def _compare(self, tensor: Tensor, prefill_tensor: Tensor) -> None:
         """Compare two tensors and the operators that compute them."""
-        producer, prompt_producer = self.signature.producer(tensor), self.prompt.producer(prompt_tensor)
+        producer, prefill_producer = self.signature.producer(tensor), self.prefill.producer(prefill_tensor)
         main = self.signature.sized.signature.subgraph
         after_all_operators = 1 << 30
         is_in_main = producer is not None and producer.subgraph == main
         position = producer.index if producer is not None and is_in_main else after_all_operators
-        if not self._have_equal_sizes(tensor, prompt_tensor):
-            pairs = (self.signature.sized, tensor), (self.prompt.sized, prompt_tensor)
+        if not self._have_equal_sizes(tensor, prefill_tensor):
+            pairs = (self.signature.sized, tensor), (self.prefill.sized, prefill_tensor)
             descriptions = [f"{list(sized.sizes(t))} of {t.dtype}" for sized, t in pairs]
             self.differences.append((position, f"tensor {tensor} is {' and '.join(descriptions)}"))
-        elif tensor.is_variable or prompt_tensor.is_variable:
+        elif tensor.is_variable or prefill_tensor.is_variable:
             self.differences.append((position, f"tensor {tensor} is a state"))
-        elif producer is None or prompt_producer is None:
-            if producer is not prompt_producer or self.input_pairs.get(location_of(tensor)) != location_of(
-                prompt_tensor
+        elif producer is None or prefill_producer is None:
+            if producer is not prefill_producer or self.input_pairs.get(location_of(tensor)) != location_of(
+                prefill_tensor
             ):
                 self.differences.append((position, f"tensor {tensor} is not computed from the same input"))
         elif reason := self._compare_operators(
             producer,
-            prompt_producer,
-            same_slot=producer.outputs.index(tensor) == prompt_producer.outputs.index(prompt_tensor),
+            prefill_producer,
+            same_slot=producer.outputs.index(tensor) == prefill_producer.outputs.index(prefill_tensor),
         ):
             self.differences.append((position, f"{label(producer)}: {reason}"))
         else:
-            self.tensors.setdefault(location_of(tensor), prompt_tensor)
+            self.tensors.setdefault(location_of(tensor), prefill_tensor)
 
-    def _have_equal_sizes(self, tensor: Tensor, prompt_tensor: Tensor) -> bool:
+    def _have_equal_sizes(self, tensor: Tensor, prefill_tensor: Tensor) -> bool:
         """True if dtypes, quantizations and sizes are equal, except for axes of size 1."""
-        if (tensor.dtype, tensor.quantization) != (prompt_tensor.dtype, prompt_tensor.quantization):
+        if (tensor.dtype, tensor.quantization) != (prefill_tensor.dtype, prefill_tensor.quantization):
             return False
-        return squeeze(self.signature.sizes(tensor)) == squeeze(self.prompt.sizes(prompt_tensor))
+        return squeeze(self.signature.sizes(tensor)) == squeeze(self.prefill.sizes(prefill_tensor))
 
-    def _compare_operators(self, op: Operator, prompt_op: Operator, same_slot: bool) -> str:
+    def _compare_operators(self, op: Operator, prefill_op: Operator, same_slot: bool) -> str:
         """Return the difference of two operators, or queue their operands for comparison."""
-        key = self.prompt.key
-        kinds = [(x.code, x.version, len(x.inputs)) for x in (op, prompt_op)]
+        key = self.prefill.key
+        kinds = [(x.code, x.version, len(x.inputs)) for x in (op, prefill_op)]
         if kinds[0] != kinds[1] or not same_slot:
-            return f"the corresponding operator in {key!r} is {label(prompt_op)}"
+            return f"the corresponding operator in {key!r} is {label(prefill_op)}"
         handler = self.handler_of(op)
         if handler is None:
             return "the operator is not supported"
         size_options = (name for name in handler.dynamic_batch_values if isinstance(name, str))
         skipped = {*handler.subgraphs, *handler.shape_options, *size_options}
-        for name in op.options.keys() | prompt_op.options.keys():
-            if name not in skipped and op.options.get(name) != prompt_op.options.get(name):
-                return f"option {name} is {op.options.get(name)}, but {prompt_op.options.get(name)} in {key!r}"
-        if op.custom_options != prompt_op.custom_options:
+        for name in op.options.keys() | prefill_op.options.keys():
+            if name not in skipped and op.options.get(name) != prefill_op.options.get(name):
+                return f"option {name} is {op.options.get(name)}, but {prefill_op.options.get(name)} in {key!r}"
+        if op.custom_options != prefill_op.custom_options:
             return f"the custom options differ from those in {key!r}"
-        for slot, (operand, prompt_operand) in enumerate(zip(op.inputs, prompt_op.inputs, strict=True)):
+        for slot, (operand, prefill_operand) in enumerate(zip(op.inputs, prefill_op.inputs, strict=True)):
             any_size = handler.dynamic_batch_values.get(slot)
-            if difference := self._compare_operands(operand, prompt_operand, any_size):
+            if difference := self._compare_operands(operand, prefill_operand, any_size):
                 return f"operand {slot}{difference}"
-        self.operators.setdefault(location_of(op), prompt_op)
-        return self._compare_called_subgraphs(handler, op, prompt_op)
+        self.operators.setdefault(location_of(op), prefill_op)
+        return self._compare_called_subgraphs(handler, op, prefill_op)
 
-    def _compare_operands(self, operand: Tensor | None, prompt_operand: Tensor | None, any_size: int | None) -> str:
+    def _compare_operands(self, operand: Tensor | None, prefill_operand: Tensor | None, any_size: int | None) -> str:
         """Return the difference of two operands, or queue them for comparison.
 
         ``any_size``: the number that the operator accepts in place of any size; None if it accepts none.
         """
-        key = self.prompt.key
-        if operand is None or prompt_operand is None or operand.is_constant != prompt_operand.is_constant:
-            return "" if operand is prompt_operand else " is constant or absent in one signature only"
+        key = self.prefill.key
+        if operand is None or prefill_operand is None or operand.is_constant != prefill_operand.is_constant:
+            return "" if operand is prefill_operand else " is constant or absent in one signature only"
         if operand.is_constant:
-            values, prompt_values = operand.array, prompt_operand.array
-            if are_equal_constants(operand, prompt_operand) or (
-                any_size is not None and _are_equal_except_any_size(values, prompt_values, any_size)
+            values, prefill_values = operand.array, prefill_operand.array
+            if are_equal_constants(operand, prefill_operand) or (
+                any_size is not None and _are_equal_except_any_size(values, prefill_values, any_size)
             ):
                 return ""
-            return f", a constant, is {_describe_array(values)}, but {_describe_array(prompt_values)} in {key!r}"
-        if not self._have_equal_sizes(operand, prompt_operand):
-            sizes, prompt_sizes = self.signature.sizes(operand), self.prompt.sizes(prompt_operand)
-            return f" has sizes {list(sizes)}, but {list(prompt_sizes)} in {key!r}"
-        self._add(operand, prompt_operand)
+            return f", a constant, is {_describe_array(values)}, but {_describe_array(prefill_values)} in {key!r}"
+        if not self._have_equal_sizes(operand, prefill_operand):
+            sizes, prefill_sizes = self.signature.sizes(operand), self.prefill.sizes(prefill_operand)
+            return f" has sizes {list(sizes)}, but {list(prefill_sizes)} in {key!r}"
+        self._add(operand, prefill_operand)
         return ""
 
-    def _compare_called_subgraphs(self, handler: Handler, op: Operator, prompt_op: Operator) -> str:
+    def _compare_called_subgraphs(self, handler: Handler, op: Operator, prefill_op: Operator) -> str:
         """Return the difference of two subgraphs' interfaces, or queue their outputs."""
         if op.code.startswith(COMPOSITE):
             return ""  # name and attributes define a composite; its subgraph may be simplified for the sizes
-        indices = subgraph_indices(handler.subgraphs, op), subgraph_indices(handler.subgraphs, prompt_op)
-        for index, prompt_index in zip(*indices, strict=True):
+        indices = subgraph_indices(handler.subgraphs, op), subgraph_indices(handler.subgraphs, prefill_op)
+        for index, prefill_index in zip(*indices, strict=True):
             graph = self.signature.sized.model.subgraphs[index]
-            prompt_graph = self.prompt.sized.model.subgraphs[prompt_index]
-            if (len(graph.inputs), len(graph.outputs)) != (len(prompt_graph.inputs), len(prompt_graph.outputs)):
+            prefill_graph = self.prefill.sized.model.subgraphs[prefill_index]
+            if (len(graph.inputs), len(graph.outputs)) != (len(prefill_graph.inputs), len(prefill_graph.outputs)):
                 return (
-                    f"the operators call subgraphs {index} and {prompt_index}, which have different inputs or outputs"
+                    f"the operators call subgraphs {index} and {prefill_index}, which have different inputs or outputs"
                 )
-            for tensor, prompt_tensor in zip(graph.inputs, prompt_graph.inputs, strict=True):
-                prompt_location = location_of(prompt_tensor)
-                if self.input_pairs.setdefault(location_of(tensor), prompt_location) != prompt_location:
-                    return f"the operator calls subgraph {index} in place of several subgraphs of {self.prompt.key!r}"
-            for tensor, prompt_tensor in zip(graph.outputs, prompt_graph.outputs, strict=True):
-                self._add(tensor, prompt_tensor)
+            for tensor, prefill_tensor in zip(graph.inputs, prefill_graph.inputs, strict=True):
+                prefill_location = location_of(prefill_tensor)
+                if self.input_pairs.setdefault(location_of(tensor), prefill_location) != prefill_location:
+                    return f"the operator calls subgraph {index} in place of several subgraphs of {self.prefill.key!r}"
+            for tensor, prefill_tensor in zip(graph.outputs, prefill_graph.outputs, strict=True):
+                self._add(tensor, prefill_tensor)
         return ""
 
 
@@ -284,12 +287,12 @@ def _have_same_quantization(first: Tensor, second: Tensor) -> bool:
     return same_block_size and np.array_equal(first.blocks.scales.array, second.blocks.scales.array)
 
 
-def _are_equal_except_any_size(sizes: Array, prompt_sizes: Array, any_size: int) -> bool:
+def _are_equal_except_any_size(sizes: Array, prefill_sizes: Array, any_size: int) -> bool:
     """True if two lists of sizes differ only where the second list has ``any_size``.
 
     ``any_size``: the number that the operator accepts in place of any size.
     """
-    return sizes.shape == prompt_sizes.shape and bool(((sizes == prompt_sizes) | (prompt_sizes == any_size)).all())
+    return sizes.shape == prefill_sizes.shape and bool(((sizes == prefill_sizes) | (prefill_sizes == any_size)).all())
 
 
 def _describe_array(array: Array) -> str:

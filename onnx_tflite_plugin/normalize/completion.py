@@ -25,23 +25,23 @@ from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
 
 class Completion:
-    """The prompt's graph, with copies of the operators that only the decode graph has.
+    """The prefill graph, with copies of the operators that only the decode graph has.
 
-    ``counterparts``: tensors of the prompt, by the location of the matching decode tensor. ``view_copies``: results of
-    copied views, by the view and its operand. ``aligned_operators``: decode operators that the prompt has too, by
-    pattern. ``users``: prompt operators by the location of their first operand. ``head``: the operand of the last
+    ``counterparts``: prefill tensors, by the location of the matching decode tensor. ``view_copies``: results of
+    copied views, by the view and its operand. ``aligned_operators``: decode operators that the prefill graph has too, by
+    pattern. ``users``: prefill operators by the location of their first operand. ``head``: the operand of the last
     operators, which compute each token in isolation.
     """
 
     def __init__(self, alignment: Alignment, handler_of: HandlerLookup) -> None:
         self.alignment, self.handler_of = alignment, handler_of
-        self.decode, self.prompt = alignment.signature, alignment.prompt
-        self.tensors, self.operators = list(self.prompt.subgraph.tensors), list(self.prompt.subgraph.operators)
+        self.decode, self.prefill = alignment.signature, alignment.prefill
+        self.tensors, self.operators = list(self.prefill.subgraph.tensors), list(self.prefill.subgraph.operators)
         self.counterparts: dict[Location, Tensor] = dict(alignment.tensors)
         self.view_copies: dict[tuple[Location, Tensor], Tensor] = {}
         self.head: Tensor | None = None
         self.users: dict[Location, list[Operator]] = {}
-        for op in self.prompt.subgraph.operators:
+        for op in self.prefill.subgraph.operators:
             if op.tensor(0) is not None:
                 self.users.setdefault(location_of(op[0]), []).append(op)
         self.aligned_operators: dict[Hashable, list[Operator]] = {}
@@ -55,8 +55,8 @@ class Completion:
         Raises Misaligned for an operator that cannot be adapted to several tokens.
         """
         decode_outputs = self.decode.sized.tensors_by_name(self.decode.sized.signature.outputs)
-        prompt_outputs = self.prompt.sized.signature.outputs
-        missing_outputs = {name: tensor for name, tensor in decode_outputs.items() if name not in prompt_outputs}
+        prefill_outputs = self.prefill.sized.signature.outputs
+        missing_outputs = {name: tensor for name, tensor in decode_outputs.items() if name not in prefill_outputs}
         for op in self._missing_operators(missing_outputs.values()):
             if self.decode.is_view_of(op):
                 continue  # copied together with its user
@@ -72,16 +72,16 @@ class Completion:
             raise Misaligned(f"output {unmatched!r} of {self.decode.key!r} has no counterpart for several tokens")
         new_outputs = {name: tensor for name, tensor in counterparts.items() if tensor is not None}
         graph = replace(
-            self.prompt.subgraph,
+            self.prefill.subgraph,
             tensors=tuple(self.tensors),
             operators=tuple(self.operators),
-            outputs=(*self.prompt.subgraph.outputs, *new_outputs.values()),
+            outputs=(*self.prefill.subgraph.outputs, *new_outputs.values()),
         )
-        outputs = {**prompt_outputs, **{name: tensor.index for name, tensor in new_outputs.items()}}
-        return with_graph(self.prompt.sized.model, graph), outputs
+        outputs = {**prefill_outputs, **{name: tensor.index for name, tensor in new_outputs.items()}}
+        return with_graph(self.prefill.sized.model, graph), outputs
 
     def _missing_operators(self, outputs: Iterable[Tensor]) -> list[Operator]:
-        """Return the decode operators that compute ``outputs`` and that the prompt lacks."""
+        """Return the decode operators that compute ``outputs`` and that the prefill graph lacks."""
         needed = {location_of(tensor) for tensor in outputs}
         missing: list[Operator] = []
         for op in reversed(self.decode.subgraph.operators):
@@ -110,42 +110,42 @@ class Completion:
         return tensor.dims, tensor.dtype, tensor.array.tobytes() if _is_list(tensor) else None
 
     def _copy_similar(self, op: Operator) -> bool:
-        """Copy the prompt's counterpart of a similar decode operator.
+        """Copy the prefill counterpart of a similar decode operator.
 
         Return False if no similar operator has operands of these shapes.
         """
         for similar in reversed(self.aligned_operators.get(self._pattern(op), ())):
-            prompt_op = self.alignment.operators[location_of(similar)]
-            inputs = self._operands_of_copy(op, similar, prompt_op)
+            prefill_op = self.alignment.operators[location_of(similar)]
+            inputs = self._operands_of_copy(op, similar, prefill_op)
             if inputs is not None and self._call_equal_subgraphs(op, similar):
-                self._append(replace(prompt_op, inputs=tuple(inputs)), op)
+                self._append(replace(prefill_op, inputs=tuple(inputs)), op)
                 return True
         return False
 
-    def _operands_of_copy(self, op: Operator, similar: Operator, prompt_op: Operator) -> list[Tensor | None] | None:
-        """Return the operands with which a copy of ``prompt_op`` computes ``op``.
+    def _operands_of_copy(self, op: Operator, similar: Operator, prefill_op: Operator) -> list[Tensor | None] | None:
+        """Return the operands with which a copy of ``prefill_op`` computes ``op``.
 
-        Return None if an operand's shape differs from that in ``prompt_op``.
+        Return None if an operand's shape differs from that in ``prefill_op``.
         """
         sources: list[tuple[Tensor, list[Operator]] | Tensor | None] = []
-        for operand, similar_operand, prompt_operand in zip(op.inputs, similar.inputs, prompt_op.inputs, strict=True):
-            if operand is None or similar_operand is None or prompt_operand is None:
-                if operand is not similar_operand or operand is not prompt_operand:
+        for operand, similar_operand, prefill_operand in zip(op.inputs, similar.inputs, prefill_op.inputs, strict=True):
+            if operand is None or similar_operand is None or prefill_operand is None:
+                if operand is not similar_operand or operand is not prefill_operand:
                     return None
                 sources.append(None)
             elif operand.is_constant:
                 is_shared = _is_list(operand) or are_equal_constants(operand, similar_operand)
-                constant = prompt_operand if is_shared else operand
-                if constant.dims != prompt_operand.dims:
+                constant = prefill_operand if is_shared else operand
+                if constant.dims != prefill_operand.dims:
                     return None
                 sources.append(replace(constant, subgraph=constant.subgraph))
             else:
                 start = self.counterparts.get(location_of(self.decode.viewed_tensor(operand)))
-                views = self.prompt.views_before(prompt_operand)
-                viewed = views[-1][0] if views else prompt_operand
-                if start is None or start.dims not in (prompt_operand.dims, viewed.dims):
+                views = self.prefill.views_before(prefill_operand)
+                viewed = views[-1][0] if views else prefill_operand
+                if start is None or start.dims not in (prefill_operand.dims, viewed.dims):
                     return None
-                sources.append((start, [] if start.dims == prompt_operand.dims else views))
+                sources.append((start, [] if start.dims == prefill_operand.dims else views))
         return [
             self._copy_views(*source) if isinstance(source, tuple) else self._constant(source) for source in sources
         ]
@@ -211,8 +211,8 @@ class Completion:
     # --- the graph ------------------------------------------------------------------------------
 
     def _constant(self, tensor: Tensor | None) -> Tensor | None:
-        """Return a constant as a tensor of the prompt's graph."""
-        if tensor is None or tensor.subgraph == self.prompt.subgraph.index:
+        """Return a constant as a tensor of the prefill graph."""
+        if tensor is None or tensor.subgraph == self.prefill.subgraph.index:
             return tensor
         key = location_of(tensor)
         if key not in self.counterparts:
@@ -220,7 +220,7 @@ class Completion:
         return self.counterparts[key]
 
     def _add_tensor(self, tensor: Tensor) -> Tensor:
-        added = replace(tensor, subgraph=self.prompt.subgraph.index, index=len(self.tensors))
+        added = replace(tensor, subgraph=self.prefill.subgraph.index, index=len(self.tensors))
         self.tensors.append(added)
         return added
 
@@ -231,7 +231,7 @@ class Completion:
         """
         outputs = tuple(None if t is None else self._add_tensor(t) for t in op.outputs)
         self.operators.append(
-            replace(op, subgraph=self.prompt.subgraph.index, index=len(self.operators), outputs=outputs)
+            replace(op, subgraph=self.prefill.subgraph.index, index=len(self.operators), outputs=outputs)
         )
         if source is not None:
             self.alignment.operators[location_of(source)] = self.operators[-1]

@@ -49,7 +49,7 @@ class JoinedModel(NamedTuple):
 
     ``lengths``: the number of tokens in each signature. ``named_axes``: token axes of inputs. ``head``: the tensor from
     which scores are computed, each token in isolation; None if there is none. ``shared``: tensors and operators that
-    each signature except the prompt's shares with the joined model.
+    each signature except the longest prefill signature shares with the joined model.
     """
 
     model: Model
@@ -70,32 +70,32 @@ def join_signatures(model: Model, host: Host, target: Target) -> JoinedModel:
         bound = host.bind_operator(op, target, target.opsets[2])
         return None if isinstance(bound, Problem) else bound.handler
 
-    decode, prompt = _select_signatures(model)
-    prompts = tuple(signature for signature in model.signatures if signature is not decode)
-    lengths = {signature.key: _token_count(model, decode, signature) for signature in prompts}
-    prompt_length = lengths[prompt.key]
-    prompt_model = _with_signature_interface(model, prompt)
+    decode, prefill = _select_signatures(model)
+    prefill_signatures = tuple(signature for signature in model.signatures if signature is not decode)
+    lengths = {signature.key: _token_count(model, decode, signature) for signature in prefill_signatures}
+    prefill_length = lengths[prefill.key]
+    prefill_model = _with_signature_interface(model, prefill)
     named_axes = {
         (k, axis): SEQUENCE
-        for k, (decode_tensor, tensor) in enumerate(_input_pairs(model, decode, prompt))
+        for k, (decode_tensor, tensor) in enumerate(_input_pairs(model, decode, prefill))
         for axis, (decode_size, size) in enumerate(zip(decode_tensor.dims, tensor.dims, strict=True))
         if decode_size != size
     }
-    dynamic_prompt, _ = make_dynamic(prompt_model, named_axes, host, target)
+    dynamic_prefill, _ = make_dynamic(prefill_model, named_axes, host, target)
     is_view = ViewTest(model, host, target)
     alignments = {}
     for signature in model.signatures:
-        if signature is not prompt:
+        if signature is not prefill:
             tokens = 1 if signature is decode else lengths[signature.key]
             graph = SignatureGraph(SizedSignature(model, signature, tokens), is_view)
-            sized_prompt = SizedSignature(dynamic_prompt, prompt, tokens, stored_length=prompt_length)
-            alignment = Alignment(graph, SignatureGraph(sized_prompt, is_view), handler_of)
+            sized_prefill = SizedSignature(dynamic_prefill, prefill, tokens, stored_length=prefill_length)
+            alignment = Alignment(graph, SignatureGraph(sized_prefill, is_view), handler_of)
             alignments[signature.key] = alignment
             alignment.compare()
     completion = Completion(alignments[decode.key], handler_of)
     completed, outputs = completion.complete()
-    joined_signature = replace(prompt, key=decode.key, outputs=outputs)
-    joined = replace(completed, signatures=(*prompts, joined_signature), root=prompt.subgraph)
+    joined_signature = replace(prefill, key=decode.key, outputs=outputs)
+    joined = replace(completed, signatures=(*prefill_signatures, joined_signature), root=prefill.subgraph)
     shared = {key: _find_shared_items(alignment, completed) for key, alignment in alignments.items()}
     return JoinedModel(joined, joined_signature, {**lengths, decode.key: 1}, named_axes, completion.head, shared)
 
@@ -106,18 +106,18 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
     Tensors are equal if they have equal elements and shapes. Views are equal if they return elements of the same tensor
     in the same shape.
     """
-    signature, prompt = alignment.signature, alignment.prompt
+    signature, prefill = alignment.signature, alignment.prefill
     operators: dict[Location, Location] = {}
     for location, op in alignment.operators.items():
         operators.setdefault(location_of(op), location)
     tensors: dict[Location, Location] = {}
     matching_locations = {
-        (location_of(tensor), prompt.sizes(tensor)): location for location, tensor in alignment.tensors.items()
+        (location_of(tensor), prefill.sizes(tensor)): location for location, tensor in alignment.tensors.items()
     }
-    for (prompt_location, sizes), location in matching_locations.items():
+    for (prefill_location, sizes), location in matching_locations.items():
         subgraph_index, tensor_index = location
         if signature.sizes(signature.sized.model.subgraphs[subgraph_index].tensors[tensor_index]) == sizes:
-            tensors.setdefault(prompt_location, location)
+            tensors.setdefault(prefill_location, location)
     for op, view in _shared_views(alignment, joined):
         tensors.setdefault(location_of(op[~0]), location_of(view[~0]))
         operators.setdefault(location_of(op), location_of(view))
@@ -126,15 +126,15 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
 
 def _shared_views(alignment: Alignment, joined: Model) -> Iterator[tuple[Operator, Operator]]:
     """Yield pairs of a view in the joined model and an equal view in the signature."""
-    signature, prompt = alignment.signature, alignment.prompt
+    signature, prefill = alignment.signature, alignment.prefill
     signature_location = {location_of(tensor): location for location, tensor in alignment.tensors.items()}
     views: dict[tuple[Location, tuple[int, ...]], Operator] = {}
     for op in signature.subgraph.operators:
         if signature.is_view_of(op):
             views.setdefault((location_of(signature.viewed_tensor(op[~0])), signature.sizes(op[~0])), op)
     for op in joined.main.operators:
-        viewed = signature_location.get(location_of(prompt.viewed_tensor(op[~0]))) if prompt.is_view_of(op) else None
-        view = None if viewed is None else views.get((viewed, prompt.sizes(op[~0])))
+        viewed = signature_location.get(location_of(prefill.viewed_tensor(op[~0]))) if prefill.is_view_of(op) else None
+        view = None if viewed is None else views.get((viewed, prefill.sizes(op[~0])))
         if view is not None:
             yield op, view
 
@@ -149,12 +149,12 @@ def _select_signatures(model: Model) -> tuple[Signature, Signature]:
         return sum(prod(model.subgraphs[signature.subgraph].tensors[k].shape) for k in signature.inputs.values())
 
     decode = min(model.signatures, key=lambda signature: (-len(signature.outputs), input_elements(signature)))
-    prompts = [signature for signature in model.signatures if signature is not decode]
-    for signature in prompts:
+    prefill_signatures = [signature for signature in model.signatures if signature is not decode]
+    for signature in prefill_signatures:
         if signature.inputs.keys() != decode.inputs.keys():
             name = min(signature.inputs.keys() ^ decode.inputs.keys())
             raise Misaligned(f"signatures {decode.key!r} and {signature.key!r} have different inputs: {name!r}")
-    return decode, max(prompts, key=input_elements)
+    return decode, max(prefill_signatures, key=input_elements)
 
 
 def _input_pairs(model: Model, decode: Signature, signature: Signature) -> list[tuple[Tensor, Tensor]]:
@@ -166,7 +166,7 @@ def _input_pairs(model: Model, decode: Signature, signature: Signature) -> list[
 
 
 def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
-    """Return the number of tokens of a prompt: the input size that is 1 in ``decode``.
+    """Return the number of tokens of a prefill signature: the input size that is 1 in ``decode``.
 
     Raises Misaligned if the inputs of the signatures differ in several sizes.
     """

@@ -30,7 +30,7 @@ _MOVEMENTS = (
     "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 )  # fmt: skip
 
-Rows = Callable[[ir.Node, Array], Array | None]
+ToRows = Callable[[ir.Node, Array], Array | None]
 """Function that returns a constant operand as rows, [sums, summed elements in the kernel's order].
 
 It returns ``None`` if sums overflow on no processor.
@@ -58,7 +58,7 @@ def _first_operand_rows(_node: ir.Node, matrix: Array) -> Array:
     return matrix
 
 
-def _gemm_rows(slot: int) -> Rows:
+def _gemm_rows(slot: int) -> ToRows:
     """Return the function that returns the rows of a Gemm operand, transposed or not."""
 
     def rows(node: ir.Node, matrix: Array) -> Array:
@@ -69,13 +69,13 @@ def _gemm_rows(slot: int) -> Rows:
 
 
 # Float operator -> slot -> function that returns the rows. Only dequantized operands are considered.
-FLOAT_OPERATORS: dict[str, dict[int, Rows]] = {
+FLOAT_OPERATORS: dict[str, dict[int, ToRows]] = {
     "Conv": {1: _kernel_rows},
     "Gemm": {0: _gemm_rows(0), 1: _gemm_rows(1)},
     "MatMul": {0: _first_operand_rows, 1: _second_operand_rows},
 }
 # Integer operator -> slot -> (function that returns the rows, slot of the zero point).
-INTEGER_OPERATORS: dict[str, dict[int, tuple[Rows, int]]] = {
+INTEGER_OPERATORS: dict[str, dict[int, tuple[ToRows, int]]] = {
     "ConvInteger": {1: (_kernel_rows, 3)},
     "MatMulInteger": {0: (_first_operand_rows, 2), 1: (_second_operand_rows, 3)},
     "QLinearConv": {3: (_kernel_rows, 5)},
@@ -88,7 +88,7 @@ class Int8Operand:
     """The int8 operand ``slot`` of ``node``, which is a convolution or matrix multiplication.
 
     ``stored``: the quantized operand. ``dequantize``: the DequantizeLinear between ``stored`` and ``node``, if any.
-    ``rows``: the function that returns the operand as rows. ``weights``: the array of ``stored`` if it is constant.
+    ``to_rows``: the function that returns the operand as rows. ``weights``: the array of ``stored`` if it is constant.
     ``zero_point_slot``: the slot of the zero point if ``node`` has one. ``is_rearranged``: data-movement nodes between
     ``stored`` and ``node`` permute or slice the operand. ``on_exact_branch``: the operand is int8 only if the probe is true.
     ``on_else_branch``: ``node`` runs only if the probe is false.
@@ -98,7 +98,7 @@ class Int8Operand:
     slot: int
     stored: ir.Value
     dequantize: ir.Node | None
-    rows: Rows
+    to_rows: ToRows
     zero_point_slot: int | None = None
     is_rearranged: bool = False
     on_exact_branch: bool = False
@@ -123,7 +123,7 @@ class Int8Operand:
             return False
         if self.is_rearranged or not self.weights.size:  # any two weights may be neighbors
             return 2 * int(np.abs(self.weights).max(initial=0)) <= MAX_PAIR_SUM
-        rows = self.rows(self.node, self.weights)
+        rows = self.to_rows(self.node, self.weights)
         return rows is None or not overflows(rows)
 
     @cached_property
@@ -163,20 +163,20 @@ def int8_operands(model: ir.Model) -> Iterator[Int8Operand]:
         if node.domain or _is_probe(node):
             continue
         on_exact_branch, on_else_branch = node.graph in exact_graphs, node.graph in else_graphs
-        for slot, rows in FLOAT_OPERATORS.get(node.op_type, {}).items():
+        for slot, to_rows in FLOAT_OPERATORS.get(node.op_type, {}).items():
             for source in _sources(node.inputs[slot]):
                 stored = source.dequantize.inputs[0]
                 if stored is not None:
                     yield Int8Operand(
-                        node, slot, stored, source.dequantize, rows,
+                        node, slot, stored, source.dequantize, to_rows,
                         is_rearranged=source.is_rearranged, on_exact_branch=on_exact_branch or source.on_exact_branch,
                         on_else_branch=on_else_branch,
                     )  # fmt: skip
-        for slot, (rows, zero_point_slot) in INTEGER_OPERATORS.get(node.op_type, {}).items():
+        for slot, (to_rows, zero_point_slot) in INTEGER_OPERATORS.get(node.op_type, {}).items():
             stored = node.inputs[slot]
             if stored is not None and _is_int8(stored):
                 yield Int8Operand(
-                    node, slot, stored, None, rows, zero_point_slot,
+                    node, slot, stored, None, to_rows, zero_point_slot,
                     on_exact_branch=on_exact_branch, on_else_branch=on_else_branch,
                 )  # fmt: skip
 
