@@ -82,7 +82,7 @@ def _literals_with_nodes(size: int, terms: Terms) -> list[int]:
 
 
 def _arcs(terms: Terms, node: Sequence[int], excess: list[int]) -> dict[tuple[int, int], int]:
-    """Return arc capacities for twice the terms; append nodes to ``excess``."""
+    """Return the capacity of each arc, for doubled costs; append nodes to ``excess``."""
     arcs: dict[tuple[int, int], int] = {}
     for (any_of, none_of), cost in terms.items():
         shared = 0

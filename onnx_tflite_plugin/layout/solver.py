@@ -140,10 +140,11 @@ class _Component:
 
     def _score(self, labels: Sequence[int], variables: Iterable[int], wires: Iterable[Wire]) -> tuple[int, int]:
         """Return the cost, then the number of labels other than 0."""
-        label_costs = [(self.prices[variable][labels[variable]], labels[variable] > 0) for variable in variables]
-        return sum(price for price, _ in label_costs) + wire_cost(wires, labels), sum(
-            nonzero for _, nonzero in label_costs
-        )
+        total_price = nonzero_count = 0
+        for variable in variables:
+            total_price += self.prices[variable][labels[variable]]
+            nonzero_count += labels[variable] > 0
+        return total_price + wire_cost(wires, labels), nonzero_count
 
     # --- moves: the best combination of the labels and a proposal ------------------------------
 
@@ -167,20 +168,21 @@ class _Component:
         self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire]
     ) -> tuple[list[int], Terms]:
         """Return the costs of literals and of terms with several literals."""
-        literal = {variable: 2 * number for number, variable in enumerate(proposal, 1)}
+        unchanged_literal = {variable: 2 * number for number, variable in enumerate(proposal, 1)}
         costs = [0, 0]
         for variable, label in proposal.items():
             costs += (self.prices[variable][labels[variable]], self.prices[variable][label])
         terms: Terms = {}
 
         def literals_by_key(pin: Pin) -> tuple[tuple[Hashable, int], ...]:
+            """Return pairs of a key and the literal that is true if the pin has the key."""
             variable, keys = pin.variable, pin.keys
             if variable is None:
                 return ((keys[0], TRUE),)
             current = keys[labels[variable]]
-            if variable not in literal:
+            if variable not in unchanged_literal:
                 return ((current, TRUE),)
-            proposed, unchanged = keys[proposal[variable]], literal[variable]
+            proposed, unchanged = keys[proposal[variable]], unchanged_literal[variable]
             return ((current, TRUE),) if current == proposed else ((current, unchanged), (proposed, unchanged + 1))
 
         for wire in wires:
@@ -194,8 +196,9 @@ class _Component:
                 consumers.discard(producer)
                 if producer == TRUE or not consumers:
                     continue
-                if TRUE in consumers or producer ^ 1 in consumers or len({a >> 1 for a in consumers}) < len(consumers):
-                    costs[producer ^ 1] += wire.weight
+                has_complements = len({literal >> 1 for literal in consumers}) < len(consumers)
+                if TRUE in consumers or producer ^ 1 in consumers or has_complements:
+                    costs[producer ^ 1] += wire.weight  # a consumer always has the key if the producer lacks it
                 elif producer == FALSE and len(consumers) == 1:
                     costs[consumers.pop()] += wire.weight
                 else:

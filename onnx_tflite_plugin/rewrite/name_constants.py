@@ -87,37 +87,61 @@ class NameConstants(InPlacePass):
         graph, opset = model.graph, model.graph.opset_imports[""]
         modified = _add_roles(graph)
         names = UniqueNames()
-        uses: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
-        for node in graph.all_nodes():
-            for result in node.outputs:
-                names.claim(result.name or "")
-            for slot, value in enumerate(node.inputs):
-                if value is None or not value.name:
-                    continue
-                if _is_constant(value, graph) and (_GENERATED.match(value.name) or _is_parameter(node, slot)):
-                    uses.setdefault(value, []).append((node, slot))
-                else:
-                    names.claim(value.name)
+        uses = _uses_to_name(graph, names)
         modified |= _drop_suffixes(graph, names)
-        named_constants: dict[str, ir.Value] = {}
+        constants_by_name: dict[str, ir.Value] = {}
         for value, node_slots in uses.items():
-            has_other_uses = len(node_slots) < len(value.uses())
-            if not has_other_uses:
-                del graph.initializers[value.name or ""]
-            copies: dict[str, ir.Value] = {}
-            shared_name = None if _is_small(value) or _is_parameter(*node_slots[0]) else _shared_name(node_slots, opset)
-            for node, slot in node_slots:
-                name = shared_name or _constant_name(node, slot, opset)
-                if name in named_constants and _are_equal(named_constants[name], value):
-                    copies[name] = named_constants[name]
-                elif name not in copies:
-                    copy = _copy(value) if copies or has_other_uses else value
-                    named_constants[name] = copies[name] = copy
-                    copy.name = names.unique(_name_by_result(node, slot, opset) if names.is_used(name) else name)
-                    graph.register_initializer(copy)
-                node.replace_input_with(slot, copies[name])
+            _name_uses(graph, value, node_slots, names, constants_by_name, opset)
         modified |= _name_dequantized(graph, names)
         return PassResult(model, bool(uses) or modified)
+
+
+def _uses_to_name(graph: ir.Graph, names: UniqueNames) -> dict[ir.Value, list[tuple[ir.Node, int]]]:
+    """Return the uses of each constant that needs a new name.
+
+    These are constants with generated names, and all scales and zero points. The names of other values are claimed.
+    """
+    uses: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
+    for node in graph.all_nodes():
+        for result in node.outputs:
+            names.claim(result.name or "")
+        for slot, value in enumerate(node.inputs):
+            if value is None or not value.name:
+                continue
+            if _is_constant(value, graph) and (_GENERATED.match(value.name) or _is_parameter(node, slot)):
+                uses.setdefault(value, []).append((node, slot))
+            else:
+                names.claim(value.name)
+    return uses
+
+
+def _name_uses(
+    graph: ir.Graph,
+    value: ir.Value,
+    node_slots: Sequence[tuple[ir.Node, int]],
+    names: UniqueNames,
+    constants_by_name: dict[str, ir.Value],
+    opset: int,
+) -> None:
+    """Name a constant after its use; copy it for uses that require different names.
+
+    ``constants_by_name``: the constants named so far. An equal small constant of the same name is reused.
+    """
+    has_other_uses = len(node_slots) < len(value.uses())
+    if not has_other_uses:
+        del graph.initializers[value.name or ""]
+    copies: dict[str, ir.Value] = {}
+    shared_name = None if _is_small(value) or _is_parameter(*node_slots[0]) else _shared_name(node_slots, opset)
+    for node, slot in node_slots:
+        name = shared_name or _constant_name(node, slot, opset)
+        if name in constants_by_name and _are_equal(constants_by_name[name], value):
+            copies[name] = constants_by_name[name]
+        elif name not in copies:
+            copy = _copy(value) if copies or has_other_uses else value
+            constants_by_name[name] = copies[name] = copy
+            copy.name = names.unique(_name_by_result(node, slot, opset) if names.is_used(name) else name)
+            graph.register_initializer(copy)
+        node.replace_input_with(slot, copies[name])
 
 
 def _is_constant(value: ir.Value, graph: ir.Graph) -> bool:
