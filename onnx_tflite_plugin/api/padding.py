@@ -27,8 +27,10 @@ def conv_pads(
 
     ``padding``: "SAME" or "VALID". All other arguments have one entry per spatial axis; ``size`` contains the sizes of
     the input. Raises Refusal for SAME with dynamic dimensions, and for windows, strides or dilations that are not
-    positive.
+    positive. Raises ValueError for another ``padding``.
     """
+    if padding not in ("SAME", "VALID"):
+        raise ValueError(f"padding is {padding!r}; write 'SAME' or 'VALID'")
     if min((*kernel, *stride, *dilation), default=1) < 1:
         raise Refusal(
             f"window {list(kernel)}, strides {list(stride)} and dilations {list(dilation)} are not all positive"

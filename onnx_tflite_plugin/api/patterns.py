@@ -129,10 +129,24 @@ class Match:
     graphs: Sequence[Subgraph] = ()
 
     def __getitem__(self, operand: Operand) -> Tensor:
+        """Return the tensor that an operand matched.
+
+        Raises TypeError for anything but an Operand, and KeyError for an operand that the matched pattern lacks.
+        """
+        if isinstance(operand, Call | Output):
+            code = operand.code if isinstance(operand, Call) else operand.call.code
+            raise TypeError(
+                f"match[...] takes an operand, not the call {code} of the pattern; match.calls[...] is the operator that the call matched"
+            )
+        if not isinstance(operand, Operand):
+            raise TypeError(f"match[...] takes an operand of the pattern, not {describe(operand)}")
+        if operand not in self.tensors:
+            raise KeyError(f"the pattern has no operand {operand.name!r}")
         return self.tensors[operand]
 
     def constant(self, operand: Operand) -> Array | None:
-        tensor = self.tensors[operand]
+        """Return the array of an operand; None if the tensor is not constant."""
+        tensor = self[operand]
         return tensor.array if tensor.is_constant else None
 
 

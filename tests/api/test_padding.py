@@ -6,6 +6,7 @@ The formula is ComputePaddingHeightWidth (kernels/padding.h).
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,14 @@ def test_impossible_output_size_of_transposed_convolution_is_refused(
 ) -> None:
     with pytest.raises(Refusal, match=reason):
         conv_transpose_pads("VALID", (output,), (size,), (3,), (2,))
+
+
+@pytest.mark.parametrize("padding", ["valid", "same", "foo", "", 1])
+def test_paddings_other_than_same_and_valid_are_errors(padding: Any) -> None:
+    for call in (
+        lambda: conv_pads(padding, (5,), (3,), (1,), (1,)),
+        lambda: padding_attributes(padding, (None,), (3,), (1,), (1,)),
+        lambda: conv_transpose_pads(padding, (5,), (5,), (3,), (1,)),
+    ):
+        with pytest.raises(ValueError, match=f"padding is {padding!r}; write 'SAME' or 'VALID'"):
+            call()
