@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.bias_scales import bias_scale_messages
-from conformance.declared import find_operators
+from conformance.declared import find_operators, has_quantized_activations, is_looked_up
 from conformance.differences import Difference, describe_difference
 from conformance.explanation import (
     ComparableCase,
@@ -19,8 +19,6 @@ from conformance.explanation import (
     describe_sides,
     explain_values,
     explain_wrong_table,
-    has_quantized_activations,
-    is_looked_up,
     reference_name,
 )
 from conformance.failures import Failures
@@ -87,7 +85,7 @@ def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -
         yield f"{difference.text}; correct {describe_sides(trial)}"
         return
     if difference is None and _agrees_in_float(trial, variant):
-        is_table = any(is_looked_up(op, trial) for op in find_operators(trial.source, trial.case.op))
+        is_table = any(is_looked_up(op, trial.host) for op in find_operators(trial.source, trial.case.op))
         order = (
             "; the table begins with the results of 0 and positive values, then those of negative values"
             if is_table

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.case import Case
-from conformance.declared import declarations_of, find_operators
+from conformance.constant_results import constant_results
+from conformance.declared import declarations_of, find_operators, is_looked_up
 from conformance.packs import Suite
 from conformance.registered import REGISTERED
 from conformance.unread_operands import unread_operands
 from conformance.variants import channels_first
-from onnx_tflite_plugin.api import Decline, Handler, Refusal, Terminate
+from onnx_tflite_plugin.api import Decline, Handler, Lookup, Refusal, Terminate
 from onnx_tflite_plugin.api.dtypes import dtypes_by_slot
 from onnx_tflite_plugin.binding.bound import Declared
 from onnx_tflite_plugin.binding.declared import resolve
@@ -125,6 +126,8 @@ def gaps(suite: Suite) -> Iterator[str]:
                 f"result; use the operand, or name the parameter _{name} if the operator ignores it"
                 for name in unread_operands(loaded[op, pack])
             )
+            yield from (f"{op} of {pack}: {text}" for text in _unused_tables(op_cases, host))
+            yield from (f"{op} of {pack}: {text}" for text in constant_results(op, loaded[op, pack], op_cases, host))
     for name, pack in suite.fusions:
         if pack != BUILTIN and not any(case.expects_success and name in case.fusions for case in suite.cases):
             yield f"the fusion {name} of {pack} has no case that requires the fusion to apply; add a case with fusions=({name!r},)"
@@ -154,6 +157,26 @@ def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> 
         return
     if not any(tensor.quantization for tensor in tensors):
         yield f"with quantized tensors, although it declares {type(behavior).__name__}; add one of tensor(..., dtype='int8')"
+
+
+def _unused_tables(cases: Sequence[Case], host: Host) -> Iterator[str]:
+    """Yield a message if the operator declares tables of Lookup, but some dtypes of their operand have no case."""
+    declared_dtypes: dict[str, None] = {}
+    used_dtypes: set[str] = set()
+    for case in cases:
+        for op in find_operators(read(case.build()), case.op):
+            try:
+                declared = declarations_of(op, host)
+            except (Failed, Refusal):  # reported when the case runs
+                return
+            if declared is not None and isinstance(declared.quantization, Lookup):
+                declared_dtypes |= dict.fromkeys(declared.quantization.dtypes)
+                used_dtypes |= {op[0].dtype} if is_looked_up(op, host) else set()
+    if unused := [dtype for dtype in declared_dtypes if dtype not in used_dtypes]:
+        yield (
+            f"no case uses the table of Lookup (dtypes {', '.join(unused)}); add a case with quantized tensors of each of these "
+            "dtypes, or correct Lookup(dtypes=...)"
+        )
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:

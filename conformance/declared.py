@@ -1,10 +1,10 @@
-"""Find the operators of a case, and their handlers' declarations."""
+"""Find the operators of a case, and declarations of their handlers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnx_tflite_plugin.api import Operator
+from onnx_tflite_plugin.api import Lookup, Operator, Quantization
 from onnx_tflite_plugin.binding.bound import Bound, Declared
 from onnx_tflite_plugin.binding.declared import resolve_operator
 from onnx_tflite_plugin.host import Host
@@ -29,3 +29,21 @@ def declarations_of(op: Operator, host: Host) -> Declared | None:
     target = target_named("onnxruntime")
     bound = host.bind_operator(op, target, target.opsets[2])
     return resolve_operator(bound, target, target.opsets[2]).declared if isinstance(bound, Bound) else None
+
+
+def has_quantized_activations(op: Operator) -> bool:
+    """True if an operand that is not constant, or a result, is quantized."""
+    return any(
+        isinstance(tensor.quantization, Quantization)
+        for tensor in (*op.inputs, *op.outputs)
+        if tensor is not None and not tensor.is_constant
+    )
+
+
+def is_looked_up(op: Operator, host: Host) -> bool:
+    """True if results come from a declared table, so that the lowering is not called."""
+    declared, x = declarations_of(op, host), op.tensor(0)
+    behavior = None if declared is None else declared.quantization
+    return (
+        isinstance(behavior, Lookup) and x is not None and x.dtype in behavior.dtypes and has_quantized_activations(op)
+    )

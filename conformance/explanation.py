@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from conformance.case import Case
-from conformance.declared import declarations_of, find_operators
+from conformance.declared import declarations_of, find_operators, has_quantized_activations, is_looked_up
 from conformance.variants import Variant
-from onnx_tflite_plugin.api import Lookup, Operator, Quantization
+from onnx_tflite_plugin.api import Operator
 from onnx_tflite_plugin.binding.declared import OperatorInstance
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import BUILTIN, Host
@@ -117,7 +117,7 @@ def describe_sides(trial: ComparableCase) -> str:
     declared = [
         declarations_of(op, trial.host)
         for op in find_operators(trial.source, trial.case.op)
-        if has_quantized_activations(op) and not is_looked_up(op, trial)
+        if has_quantized_activations(op) and not is_looked_up(op, trial.host)
     ]
     behaviors = [f"the declared quantization={type(d.quantization).__name__}" for d in declared if d is not None]
     return _join([*_wrong_functions(trial), *dict.fromkeys(behaviors)])
@@ -129,7 +129,7 @@ def _wrong_functions(trial: ComparableCase) -> list[str]:
     A table of Lookup replaces the lowering. The kernel is one of them if it is the reference.
     """
     fusions = trial.case.fusions
-    looked_up = [is_looked_up(op, trial) for op in find_operators(trial.source, trial.case.op)]
+    looked_up = [is_looked_up(op, trial.host) for op in find_operators(trial.source, trial.case.op)]
     functions = []
     if fusions or not looked_up or not all(looked_up):
         functions.append(f"the lowering of fusion {' or '.join(fusions)}" if fusions else "the lowering")
@@ -150,24 +150,6 @@ def reference_name(kernels: str) -> str:
     ``kernels``: the reference kernel or function, or one of LiteRT's kernel sets.
     """
     return f"LiteRT ({kernels} kernels)" if kernels in KERNELS else kernels
-
-
-def has_quantized_activations(op: Operator) -> bool:
-    """True if an operand that is not constant, or a result, is quantized."""
-    return any(
-        isinstance(tensor.quantization, Quantization)
-        for tensor in (*op.inputs, *op.outputs)
-        if tensor is not None and not tensor.is_constant
-    )
-
-
-def is_looked_up(op: Operator, trial: ComparableCase) -> bool:
-    """True if results come from a declared table, so that the lowering is not called."""
-    declared, x = declarations_of(op, trial.host), op.tensor(0)
-    behavior = None if declared is None else declared.quantization
-    return (
-        isinstance(behavior, Lookup) and x is not None and x.dtype in behavior.dtypes and has_quantized_activations(op)
-    )
 
 
 def has_rotated_table(op: Operator, trial: ComparableCase) -> bool:

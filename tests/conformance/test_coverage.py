@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from conformance.cases import builtin_cases
-from conformance.coverage import coverage, inexpressible_operators
+from conformance.coverage import coverage, gaps, inexpressible_operators
+from conformance.models import tensor, unary
+from conformance.packs import Suite
 from conformance.registered import REGISTERED
-from onnx_tflite_plugin.api import Decline, Handler
-from onnx_tflite_plugin.host import Host
+from conformance.specs import Spec
+from onnx_tflite_plugin.api import Decline, Dequantized, Handler, Lookup, Terminate, handler
+from onnx_tflite_plugin.host import HANDLERS, Host, Offer
+from onnx_tflite_plugin.host.offers import discover
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +53,62 @@ def test_declined_operator_counts_as_not_expressible(
     assert "FLOOR" in report.refused
     assert "FLOOR" not in (*report.full, *report.partial, *report.missing)
     assert inexpressible_operators(declined)["FLOOR"] == "not expressible"
+
+
+# --- gaps of a pack ---------------------------------------------------------------------------
+
+CODE = "CUSTOM.Acme"
+
+
+def find_gaps(kernel: Any, results: dict[str, Spec], **declared: Any) -> list[str]:
+    """Return the gaps of a pack whose cases have these names and results."""
+    x = {name: tensor(2, 5, dtype=result.dtype) for name, result in results.items()}
+    cases = tuple(unary(CODE, name, x[name], result) for name, result in results.items())
+    declare = handler(CODE, max_version=1, layout=Terminate(), kernel=kernel, **declared)
+    lowered = declare(lambda ctx, x: ctx.ops.Abs(x))
+    entry: Any = SimpleNamespace(name=CODE, value="mine:lower", load=lambda: lowered)
+    host = Host(packs=["mine"], offers=[*discover(), Offer(CODE, "mine", HANDLERS, entry)])
+    return list(gaps(Suite(host, ((CODE, "mine"),), (), cases, {})))
+
+
+def int8(scale: float) -> Spec:
+    return tensor(2, 5, dtype="int8", scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("result", "values"),
+    [
+        (int8(50.0), "all expected values of y0 are -5"),
+        (int8(1e-6), "all expected values of y0 are 127, at the limits of int8"),
+    ],
+)
+def test_gaps_name_dtypes_whose_expected_values_never_vary(result: Spec, values: str) -> None:
+    def kernel(op: Any, x: Any) -> Any:
+        return np.abs(x) + np.float32(0.001)
+
+    (gap,) = find_gaps(kernel, {"float32": tensor(2, 5), "odd": result}, quantization=Dequantized())
+    assert gap.startswith(f"{CODE} of mine: {values} in {CODE}-odd, so no case tests values of int8 results; ")
+    varying = {"odd": result, "int8": int8(0.05), "float32": tensor(2, 5)}
+    assert find_gaps(kernel, varying, quantization=Dequantized()) == []
+
+
+def test_gaps_name_results_that_are_all_nan() -> None:
+    (gap,) = find_gaps(lambda op, x: np.full_like(x, np.nan), {"float32": tensor(2, 5)})
+    assert f"all expected values of y0 are NaN in {CODE}-float32" in gap
+
+
+def test_constant_results_of_ignored_operands_are_no_gap() -> None:
+    assert find_gaps(lambda op, _x: np.zeros_like(_x), {"float32": tensor(2, 5)}) == []
+
+
+def test_gaps_name_tables_that_no_case_uses() -> None:
+    def table(at: Any) -> Any:
+        raise AssertionError("is not called")
+
+    results = {"float32": tensor(2, 5), "int8": int8(0.05)}
+    gap = "no case uses the table of Lookup (dtypes {}); add a case with quantized tensors of each of these dtypes, or "
+    (text,) = find_gaps(lambda op, x: np.abs(x), results, quantization=Lookup(table))
+    assert text.startswith(f"{CODE} of mine: {gap.format('int16')}")
+    (text,) = find_gaps(lambda op, x: np.abs(x), results, quantization=Lookup(table, dtypes=("int16", "int8", "uint8")))
+    assert gap.format("int16, uint8") in text
+    assert find_gaps(lambda op, x: np.abs(x), results, quantization=Lookup(table, dtypes=("int8",))) == []
