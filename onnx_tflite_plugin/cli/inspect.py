@@ -327,7 +327,7 @@ def _format_signature(signature: Mapping[str, Any], details: bool = False) -> li
 
 def _format_constants(rows: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(
-        f"{'sparse ' * row['sparse']}{row['dtype']} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}"
+        f"{'sparse ' if row['sparse'] else ''}{row['dtype']} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}"
         for row in rows
     )
 

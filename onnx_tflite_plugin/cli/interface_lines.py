@@ -54,7 +54,9 @@ def brief_interface(graph_values: Sequence[GraphValue]) -> list[str]:
     if len(line) <= _MAX_LINE_LENGTH and len(names) <= _MAX_VALUES:
         return [line] if names else []
     groups = group_numbered(names, types)
-    lines = [f"{_name_range(names, group)}{':' * (len(group) > 1)} {_repeated_type(types, group)}" for group in groups]
+    lines = [
+        f"{_name_range(names, group)}{':' if len(group) > 1 else ''} {_repeated_type(types, group)}" for group in groups
+    ]
     return limit_lines(lines, _MAX_VALUES, "convert -v shows more")
 
 

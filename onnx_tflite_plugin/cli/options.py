@@ -156,14 +156,12 @@ def _arguments(option: Option) -> dict[str, Any]:
     if option.type is bool:
         return {**common_arguments, "is_flag": True}
     if option.is_repeatable:
-        callback = (
-            _keep_names
-            if option.metavar == NAMES
-            else _split_names
-            if get_origin(option.type) is Sequence
-            else pair_callback(str(option.metavar), _PARSERS[option.name])
-        )
-        return {**common_arguments, "help": f"{option.help} Repeatable.", "multiple": True, "callback": callback}
+        return {
+            **common_arguments,
+            "help": f"{option.help} Repeatable.",
+            "multiple": True,
+            "callback": _repeated_values_callback(option),
+        }
     if option.values:
         choice = click.Choice(option.values)
         return {
@@ -179,6 +177,15 @@ def _arguments(option: Option) -> dict[str, Any]:
         "default": option.default,
         "show_default": option.default is not None,
     }
+
+
+def _repeated_values_callback(option: Option) -> Callable[..., Any]:
+    """Return click's callback that combines the values of a repeatable option."""
+    if option.metavar == NAMES:
+        return _keep_names
+    if get_origin(option.type) is Sequence:
+        return _split_names
+    return pair_callback(str(option.metavar), _PARSERS[option.name])
 
 
 def _type(option: Option) -> Any:

@@ -163,7 +163,9 @@ def _default_size(tensor: Tensor, axis: int, minimum: int) -> int:
     """
     is_image_size = tensor.rank == 4 and axis in (1, 2) and tensor.dims[axis] is None and tensor.shape[3] in _CHANNELS
     file_size = tensor.shape[axis]
-    return IMAGE if is_image_size and file_size <= 1 and not minimum else max(file_size, minimum if axis else 0, 1)
+    if is_image_size and file_size <= 1 and not minimum:
+        return IMAGE
+    return max(file_size, 1) if axis == 0 else max(file_size, minimum, 1)
 
 
 def plausible_shape(tensor: Tensor) -> tuple[int, ...]:

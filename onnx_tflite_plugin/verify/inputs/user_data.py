@@ -51,14 +51,7 @@ def input_runs(
         loaded = list(_load_arrays(entry, Path(inputs), metadata or {}))
         files, mappings = [file for file, _ in loaded], [arrays for _, arrays in loaded]
     else:
-        named_inputs = _name_array(entry, inputs)
-        is_iterable = hasattr(named_inputs, "__iter__")
-        mappings = [named_inputs] if isinstance(named_inputs, Mapping) else [*named_inputs] if is_iterable else []
-        if not is_iterable or not all(isinstance(mapping, Mapping) for mapping in mappings):
-            raise TypeError(
-                "inputs must be a mapping from input name to array, a sequence of such mappings, or a path, "
-                f"not {type(inputs).__name__}"
-            )
+        mappings = _list_mappings(_name_array(entry, inputs))
     runs: list[dict[str, Array]] = []
     for mapping, file in zip(mappings, files, strict=False):
         try:
@@ -70,6 +63,19 @@ def input_runs(
                 raise
             raise InvalidInputs(f"{file}: {error.message}") from None
     return runs
+
+
+def _list_mappings(inputs: Any) -> list[Mapping[str, Any]]:
+    """Return one mapping per run, from a mapping or a sequence. Raises TypeError."""
+    if isinstance(inputs, Mapping):
+        return [inputs]
+    mappings = [*inputs] if hasattr(inputs, "__iter__") else [inputs]
+    if not all(isinstance(mapping, Mapping) for mapping in mappings):
+        raise TypeError(
+            "inputs must be a mapping from input name to array, a sequence of such mappings, or a path, "
+            f"not {type(inputs).__name__}"
+        )
+    return mappings
 
 
 def _name_array(entry: Entry, inputs: Any) -> Any:
@@ -317,12 +323,16 @@ def _unstack(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
     if not run_count:
         raise InvalidInputs(f"input {next(iter(counts))!r}: the given array is empty")
     return [
-        {
-            name: array if name not in stacks else array[k : k + 1] if stacks[name][1] else array[k]
-            for name, array in arrays.items()
-        }
-        for k in range(run_count)
+        {name: _take_element(array, k, stacks.get(name)) for name, array in arrays.items()} for k in range(run_count)
     ]
+
+
+def _take_element(array: Array, k: int, stack: tuple[int, bool] | None) -> Array:
+    """Return element ``k`` of a stack; the whole array if it is not a stack."""
+    if stack is None:
+        return array
+    _, is_first_axis = stack
+    return array[k : k + 1] if is_first_axis else array[k]
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

@@ -80,8 +80,10 @@ def find_missing_kernels(data: bytes, entry: Entry, *, has_nested_custom: bool =
     """
 
     def trial_key(op: Operator) -> str:
-        is_custom = op.code.startswith(CUSTOM)
-        return op.code if is_custom else str(op.index) if has_nested_custom else ""
+        """Return a key of the trial that covers an operator; empty if no trial is needed."""
+        if op.code.startswith(CUSTOM):
+            return op.code
+        return str(op.index) if has_nested_custom else ""
 
     has_kernel: dict[str, bool] = {}
     for op in entry.subgraph.operators:

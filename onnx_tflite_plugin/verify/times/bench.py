@@ -123,15 +123,7 @@ def bench(
     names = [info.name for info in session.outputs]
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
     runs: list[Callable[[], Any]] = [litert_session.prepare(arrays), lambda: session.invoke(names, feeds)]
-    counts = [_runs_per_turn(run) for run in runs]
-    seconds: list[list[float]] = [[], []]
-    for round_index in range(rounds):
-        start_stage(f"round {round_index + 1} of {rounds}")
-        for k in (0, 1) if round_index % 2 else (1, 0):
-            start = clock()
-            for _ in range(counts[k]):
-                runs[k]()
-            seconds[k].append((clock() - start) / counts[k])
+    seconds = _time_rounds(runs, rounds, clock, start_stage)
     ratios = [onnx_seconds / litert_seconds for litert_seconds, onnx_seconds in zip(*seconds, strict=True)]
     litert, onnxruntime = map(Spread.of, seconds)
     operators: Sequence[OperatorTime] = ()
@@ -146,6 +138,25 @@ def bench(
 
 def _describe_inputs(names: Sequence[str], arrays: Sequence[Array]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
     return tuple((name, str(array.dtype), array.shape) for name, array in zip(names, arrays, strict=True))
+
+
+def _time_rounds(
+    runs: Sequence[Callable[[], Any]], rounds: int, clock: Callable[[], float], progress: Progress
+) -> list[list[float]]:
+    """Return the seconds per run of both runtimes in each round.
+
+    Each runtime has one turn per round; the first turn alternates.
+    """
+    counts = [_runs_per_turn(run) for run in runs]
+    seconds: list[list[float]] = [[], []]
+    for round_index in range(rounds):
+        progress(f"round {round_index + 1} of {rounds}")
+        for k in (0, 1) if round_index % 2 else (1, 0):
+            start = clock()
+            for _ in range(counts[k]):
+                runs[k]()
+            seconds[k].append((clock() - start) / counts[k])
+    return seconds
 
 
 def _runs_per_turn(run: Callable[[], Any]) -> int:
