@@ -16,7 +16,7 @@ from functools import partial
 from types import FrameType, MethodType, ModuleType
 
 from onnx_tflite_plugin.checked import did_you_mean
-from onnx_tflite_plugin.errors import InvalidModel, PackFailure, Problem, VerificationError
+from onnx_tflite_plugin.errors import InvalidModel, PackFailure, Problem, VerificationError, describe_signal
 
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # pack of handlers that are passed to a host as objects
@@ -27,7 +27,14 @@ _MISSING_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
 class Terminated(SystemExit):
-    """The process was terminated from outside, not by a pack."""
+    """A signal from outside ended the process. ``status``: 128 and the signal's number."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(status)
+
+    def __str__(self) -> str:
+        return f"terminated by {describe_signal(self.status - 128)}"
 
 
 class Mismatch(TypeError):
@@ -71,8 +78,8 @@ def attribute_errors(
     """Convert exceptions to :class:`Failed`, except interruptions and InvalidModel.
 
     ``origin``: the function, module or object of the pack, or the name of its module. ``at``: the operator being
-    processed, which is added to an interruption. ``expected``: exceptions that are part of the function's interface;
-    they are raised unchanged.
+    processed. An interruption gets a note with pack, function and operator, unless the pack is built in. ``expected``:
+    exceptions that are part of the function's interface; they are raised unchanged.
     """
     try:
         yield
@@ -81,7 +88,8 @@ def attribute_errors(
     except (Failed, Terminated, GeneratorExit, InvalidModel):
         raise
     except KeyboardInterrupt as interruption:
-        interruption.add_note(f"in {function} of {pack}{f', at {at}' if at else ''}")
+        if pack != BUILTIN:  # the pack may hang
+            interruption.add_note(f"in {function} of {pack}{f', at {at}' if at else ''}")
         raise
     except BaseException as error:
         debug(error)

@@ -15,7 +15,7 @@ import click
 
 from onnx_tflite_plugin.cli import pack_commands
 from onnx_tflite_plugin.cli.failures import Commands, format_os_error
-from onnx_tflite_plugin.cli.isolation import enable_forks
+from onnx_tflite_plugin.cli.isolation import TERMINATION_SIGNALS, enable_forks
 from onnx_tflite_plugin.cli.output import print_error
 from onnx_tflite_plugin.cli.streams import open_streams
 from onnx_tflite_plugin.guard import Terminated
@@ -76,7 +76,10 @@ def cli() -> None:
 def main() -> None:
     """Run the command line: entry point of the script and of ``python -m``."""
     open_streams()
-    signal.signal(signal.SIGTERM, _handle_sigterm)
+    for name in TERMINATION_SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _terminate_once)
     enable_forks()
     # a conversion makes many objects and few cycles; default thresholds take 5 % of its time
     gc.set_threshold(100_000, 50, 100)
@@ -89,6 +92,7 @@ def main() -> None:
         gc.freeze()  # the process ends, so a last collection would only waste time
 
 
-def _handle_sigterm(number: int, frame: Any) -> NoReturn:
+def _terminate_once(number: int, frame: Any) -> NoReturn:
     """Raise Terminated, so that partially written files are removed."""
+    signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt the removal
     raise Terminated(128 + number)

@@ -2,7 +2,8 @@
 
 A traceback is printed only on request.
 Exit codes: 0 done, 1 the model was refused, 2 usage, mismatched models, or a missing extra,
-3 verification failed, 4 verification was inconclusive, 130 interrupted, 143 terminated.
+3 verification failed, 4 verification was inconclusive, 130 interrupted; 128 plus the number of another signal that ended it,
+such as 143 for SIGTERM.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class Commands(click.Group):
         except KeyboardInterrupt as interruption:
             _fail(ctx, INTERRUPTED, "Interrupted", ["interrupted", *getattr(interruption, "__notes__", [])])
         except Terminated as terminated:
-            _fail(ctx, int(terminated.code or 1), "Terminated", ["terminated"])
+            _fail(ctx, terminated.status, "Terminated", [str(terminated)])
         except MemoryError:
             _fail(ctx, 1, "MemoryError", ["out of memory: the model needs more than this machine or its limits allow"])
         except BrokenPipeError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
@@ -16,6 +17,7 @@ from typing import NoReturn, TypeVar
 import click
 
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError, describe_signal
+from onnx_tflite_plugin.guard import Terminated
 from onnx_tflite_plugin.progress import Progress
 
 J = TypeVar("J")
@@ -24,7 +26,12 @@ ProgressWrapper = Callable[[Progress], Progress]
 """Function that wraps a progress callback so that the parent process knows the last stage."""
 
 _MAX_STAGE_BYTES = 200
-_FORWARDED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+TERMINATION_SIGNALS = ("SIGTERM", "SIGHUP")
+_FORWARDED_SIGNALS = ("SIGINT", *TERMINATION_SIGNALS)
+_CRASH_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGKILL")
+"""Signals that end a process for its own faults, or for lack of memory. All others come from outside."""
+_GRACE_SECONDS = 5.0
+"""Seconds until a fork that was told to end is killed: a run of LiteRT or ONNX Runtime cannot be interrupted."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _BUS_ERROR = getattr(signal, "SIGBUS", -1)  # a page of a mapped file is gone
 _forks_enabled = False
@@ -114,6 +121,8 @@ class _Child:
         self._previous_handlers = {
             number: signal.getsignal(number) for number in map(_signal_number, _FORWARDED_SIGNALS)
         }
+        self._end_signal = 0  # signal from outside that ends the fork
+        self._timer: threading.Timer | None = None
         self.id = os.fork()
         if self.id:
             for number in self._previous_handlers:
@@ -122,6 +131,14 @@ class _Child:
             _prepare_fork()
 
     def _forward_signal(self, number: int, frame: FrameType | None) -> None:
+        self._send(number)
+        if not self._end_signal:
+            self._end_signal = number
+            self._timer = threading.Timer(_GRACE_SECONDS, self._send, (signal.SIGKILL,))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _send(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.id, number)
 
@@ -133,11 +150,19 @@ class _Child:
         return report_stage
 
     def wait(self) -> int:
-        """Return the exit code; a signal that ended the fork is a negative number."""
+        """Return the exit code; a crash is the negative number of its signal.
+
+        Raises KeyboardInterrupt or Terminated if a signal from outside ended the fork.
+        """
         _, status = os.waitpid(self.id, 0)
+        if self._timer is not None:
+            self._timer.cancel()
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        return os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0 and (number := self._end_signal or _signal_from_outside(-code)):
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated(128 + number)
+        return code
 
     def crash_error(self, number: int) -> ConversionError:
         """Return the error for a signal that ended the fork."""
@@ -166,6 +191,11 @@ def _prepare_fork() -> None:
 def _interrupt_once(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def _signal_from_outside(number: int) -> int:
+    """Return the number of a signal that no fault of a process raises; otherwise 0."""
+    return 0 if any(number == getattr(signal, name, 0) for name in _CRASH_SIGNALS) else number
 
 
 def _signal_number(name: str) -> int:

@@ -128,9 +128,14 @@ def test_conversion_has_a_verify_method() -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize(
-    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+    ("number", "code", "text"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "terminated by signal 15 (SIGTERM)"),
+        (getattr(signal, "SIGHUP", 1), 129, "terminated by signal 1 (SIGHUP)"),
+    ],
 )
-def test_signal_stops_the_command_within_a_second(number: int, code: int, word: str, tmp_path: Path) -> None:
+def test_signal_stops_the_command_within_a_second(number: int, code: int, text: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "onnx_tflite_plugin", "convert", "-", str(tmp_path / "model.onnx")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         time.sleep(1.5)  # it waits for its stdin
@@ -139,7 +144,7 @@ def test_signal_stops_the_command_within_a_second(number: int, code: int, word: 
         _, err = process.communicate()
         assert time.monotonic() - start < 1
     assert process.returncode == code
-    assert err.splitlines() == [f"error: {word}", "  nothing was written"]
+    assert err.splitlines() == [f"error: {text}", "  nothing was written"]
 
 
 @pytest.mark.parametrize(

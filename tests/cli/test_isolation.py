@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.guard import BUILTIN, attribute_errors
 from tests.helpers.changed_files import change_fields
 
 pytestmark = pytest.mark.skipif(
@@ -94,7 +96,7 @@ def test_crash_is_reported_with_its_signal(tmp_path: Path) -> None:
     assert not path.with_suffix(".onnx").exists()
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_signals_are_forwarded_to_the_fork(tmp_path: Path, name: str, code: int) -> None:
     """The signal is sent to the command only, as by kill in a shell."""
     interrupted = FAILING_LITERT.format(f"os.kill(os.getppid(), signal.{name}); time.sleep(30)")
@@ -102,6 +104,37 @@ def test_signals_are_forwarded_to_the_fork(tmp_path: Path, name: str, code: int)
     assert completed.returncode == code
     assert "Traceback" not in completed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.tflite"]
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_fork_that_ignores_the_signal_is_killed(tmp_path: Path, name: str, code: int) -> None:
+    """A run of LiteRT or ONNX Runtime does not return to Python."""
+    busy = FAILING_LITERT.format(
+        f"signal.signal(signal.{name}, signal.SIG_IGN); os.kill(os.getppid(), signal.{name}); time.sleep(60)"
+    )
+    script = f"from onnx_tflite_plugin.cli import isolation\nisolation._GRACE_SECONDS = 0.5\n{busy}"
+    path = model(tmp_path / "a.tflite", "crashing")
+    completed = command(script, "convert", path, "--verify")
+    text = "interrupted" if name == "SIGINT" else f"terminated by signal {code - 128} ({name})"
+    assert completed.stderr == f"error: {text}\n  {path.with_suffix('.onnx')} was not written\n"
+    assert completed.returncode == code
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1", "SIGXCPU"])
+def test_signal_from_outside_is_not_attributed_to_litert(tmp_path: Path, name: str) -> None:
+    killed = FAILING_LITERT.format(f"signal.signal(signal.{name}, signal.SIG_DFL); os.kill(os.getpid(), signal.{name})")
+    for count in (1, 2):  # one model, and a folder
+        model(tmp_path / f"{count}.tflite", "crashing")
+        completed = command(killed, "convert", tmp_path / "1.tflite" if count == 1 else tmp_path, "--verify")
+        number = getattr(signal, name)
+        assert completed.stderr.startswith(f"error: terminated by signal {number} ({name})\n")
+        assert completed.returncode == 128 + number
+
+
+def test_interruption_names_no_built_in_function() -> None:
+    with pytest.raises(KeyboardInterrupt) as error, attribute_errors("lowering", BUILTIN, object(), "op 1"):
+        raise KeyboardInterrupt
+    assert not hasattr(error.value, "__notes__")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")

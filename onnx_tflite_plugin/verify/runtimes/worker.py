@@ -23,7 +23,9 @@ Answer = tuple[str, Any]
 
 def main() -> None:
     """Answer the requests of the parent, one after the other."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interruption by the user
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # a terminal sends them to all processes, and the parent ends this one
+        if (number := getattr(signal, name, None)) is not None:
+            signal.signal(number, signal.SIG_IGN)
     with suppress(ImportError, ValueError, OSError):
         import resource
 
