@@ -52,7 +52,10 @@ def check_integer_lstm(op: Operator) -> Decline | None:
     if exponent is None:
         return Decline("the scale of the cell state is not a power of two, which LiteRT requires")
     if not -15 <= exponent <= -9:
-        return Decline("the scale of the cell state is not between 2^-15 and 2^-9, the range of LiteRT's tanh")
+        return Decline(
+            f"the scale of the cell state is 2^{exponent}, not between 2^-15 and 2^-9, the range of LiteRT's tanh",
+            "export with dynamic range quantization, or quantize with data whose cell states reach 0.5 to 64",
+        )
     if has_peepholes(op) and op[OUTPUT.recurrent].shape[0] != op[OUTPUT.recurrent].shape[1]:
         return Decline("with peepholes and a projection to another size, the kernel confuses cell states")
     return None

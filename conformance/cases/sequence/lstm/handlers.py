@@ -324,7 +324,7 @@ def refusal_cases(op: str) -> Iterator[Case]:
         weights="int8",
         cells_scale=0.0003,
     )
-    refusal = {"refusal": "is not between 2^-15 and 2^-9"}
+    refusal = {"refusal": "not between 2^-15 and 2^-9"}
     yield lstm("int8 with a cell scale of 2^-8", refusal, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
     refusal = {"refusal": "exceed 32 bits after rescaling"}
     yield lstm(
