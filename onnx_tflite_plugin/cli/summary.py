@@ -194,14 +194,23 @@ def verification_row(verification: Verification, *, brief: bool = False) -> Row:
 
 
 def _with_time(row: Row, conversion: Conversion) -> Row:
-    """Add the duration to the row of a verification.
+    """Add the duration to the first line of a verification.
 
     The slowest stage is also named if it takes long.
     """
     first, *more = row.lines
     name, seconds = max(conversion.verification_stages.items(), key=lambda stage: stage[1], default=("", 0.0))
     slowest = f", of these {format_seconds(seconds)} for {name}" if seconds > _SLOW_SECONDS else ""
-    return row._replace(lines=[f"{first}, in {format_seconds(conversion.verification_seconds)}{slowest}", *more])
+    duration = f"in {format_seconds(conversion.verification_seconds)}{slowest}"
+    is_inconclusive = conversion.verification is not None and conversion.verification.verdict == "inconclusive"
+    return row._replace(
+        lines=[
+            f"{first} (after {format_seconds(conversion.verification_seconds)})"
+            if is_inconclusive
+            else f"{first}, {duration}",
+            *more,
+        ]
+    )
 
 
 def _uncompared_lines(verification: Verification, report: Report) -> list[str]:

@@ -101,10 +101,11 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES
 
     bisects = ctx.params["bisect"] is not None
-    if result.verdict == "differs" and not bisects:
+    if result.verdict == "differs" and not bisects and not result.only_tolerance:
         options = [*repeat_options(ctx, ("signature",)), *repeat_options(ctx, DATA_OPTIONS)]
         # with a single compared tensor, --bisect would write the same models again
-        lines = [bisect_line(tflite, onnx, options)] if len(result.tensors) > 1 else []
+        has_submodels = result.diverging is not None and len(result.tensors) > 1
+        lines = [bisect_line(tflite, onnx, options)] if has_submodels else []
         if not result.has_known_cause:
             convert = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
             command = shlex.join([*convert, *options])
@@ -112,7 +113,8 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
         if lines:
             yield Row("next", lines)
     elif (
-        result.verdict == "differs"
+        bisects
+        and result.verdict == "differs"
         and (submodel := ctx.params["bisect"] / SUBMODEL_NAMES[0]).with_suffix(".tflite").exists()
     ):
         command = shlex.join(

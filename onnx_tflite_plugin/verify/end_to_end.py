@@ -14,6 +14,7 @@ from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantiz
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
+from onnx_tflite_plugin.verify.runtimes.interpreter import describe_kernels
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 
 _MAX_NAMES = 3  # names of outputs or operators in a line
@@ -119,7 +120,7 @@ def _kernel_differences(
     if differing:
         worst_output = max(differing, key=lambda output: output.max_error)
         amount = worst_output.in_unit(worst_output.max_error)
-        yield f"LiteRT's own {first} and {second} kernels differ by up to {amount}"
+        yield f"LiteRT's own {describe_kernels([first, second])} differ by up to {amount}"
 
 
 def _upstream_selections(pair: ModelPair, output_names: set[str]) -> list[Operator]:

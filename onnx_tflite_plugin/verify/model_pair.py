@@ -347,7 +347,7 @@ class ModelPair:
         outputs = zip(*self.trial.onnx_outputs(self.session, elements), strict=True)
         joined_outputs = [np.concatenate(results) for results in outputs]
         return self.trial.compare_outputs(
-            self.trial.onnx_outputs(self.session, [arrays]), {"batch elements": [joined_outputs]}
+            self.trial.onnx_outputs(self.session, [arrays]), {"batches of 1": [joined_outputs]}
         )
 
     def _can_run(self, arrays: list[Array]) -> bool:

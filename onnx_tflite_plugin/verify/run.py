@@ -50,7 +50,7 @@ from onnx_tflite_plugin.verify.origin import check_origin, mismatch_without_dige
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import WrongShape
-from onnx_tflite_plugin.verify.runtimes.processor import depends_on_processor
+from onnx_tflite_plugin.verify.runtimes.processor import depends_on_processor, describe_processor
 from onnx_tflite_plugin.verify.submodels.decision import (
     FUSION,
     RANDOM_NUMBERS,
@@ -255,7 +255,10 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     if depends_on_processor(pair.session.proto):
         notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
-        notes = (*_explain_difference(pair, request, decision, input_runs, expected), *notes)
+        causes = _explain_difference(
+            pair, request, decision, input_runs, expected, is_explained=verification.only_tolerance
+        )
+        notes = (*causes, *notes)
     agrees, accepted = verification.verdict == "agrees", verification.comparisons
     error_lines = (
         explain_errors(pair, outputs, accepted, expected, has_data=request.inputs is not None) if agrees else ()
@@ -265,6 +268,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         tensors=compared_tensors(pair, decision),
         end_to_end=error_lines,
         end_to_end_error=describe_error(pair, outputs, accepted) if agrees else "",
+        processor=describe_processor(pair.session.proto.graph),
         kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
         runs=len(input_runs) + (pair.batch is not None),
         pack_kernel_operators=len(pair.trial.substitutes.pack_kernels),
@@ -278,13 +282,20 @@ def _explain_difference(
     decision: Decision,
     input_runs: Sequence[Run],
     expected: Mapping[str, Sequence[Run]],
+    *,
+    is_explained: bool,
 ) -> tuple[str, ...]:
-    """Return notes on the causes of a difference, and on the written submodels."""
-    known_causes = explain_requantization(pair)
+    """Return notes on the causes of a difference, and on the written submodels.
+
+    ``is_explained``: another note names the cause.
+    """
+    known_causes = () if is_explained else explain_requantization(pair)
     saved_files: tuple[str, ...] = ()
     if request.bisect is not None and decision.differing:
-        saved_files = save_submodels(pair, decision, Path(request.bisect), has_known_cause=bool(known_causes))
-    causes = known_causes or processor_hints(pair, input_runs, expected)
+        saved_files = save_submodels(
+            pair, decision, Path(request.bisect), has_known_cause=is_explained or bool(known_causes)
+        )
+    causes = () if is_explained else known_causes or processor_hints(pair, input_runs, expected)
     differing = {index for finding in decision.differing for index in finding.submodel.onnx_operators}
     fusions = describe_pack_fusions(pair.session.proto, differing, lambda: (request.host or Host()).fusions())
     return (*fusions, *causes, *saved_files)

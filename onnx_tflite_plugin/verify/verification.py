@@ -11,6 +11,7 @@ from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.renamed import VERIFICATION, renamed_attributes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
+from onnx_tflite_plugin.verify.runtimes.interpreter import describe_kernels
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 Verdict = Literal["agrees", "differs", "inconclusive"]
@@ -27,7 +28,8 @@ class Verification:
     """Verdict on a conversion, with the comparisons that it is based on.
 
     ``comparisons``: one per output, in the order of the model. ``kernels``: the kernel sets of LiteRT that ran.
-    ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
+    ``processor``: the processor that both runtimes ran on. ``only_tolerance``: the models differ only because of the user's
+    tolerance. ``diverging``: the first tensor that differs. ``operators``:
     number of operators that were compared with LiteRT's values as inputs. ``pack_kernel_operators``: number of compared
     operators whose expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is
     inconclusive although nothing differs. ``partial``: an inconclusive verdict counts as ok. ``end_to_end``: lines about outputs
@@ -49,6 +51,7 @@ class Verification:
     end_to_end: tuple[str, ...] = ()
     tensors: tuple[tuple[TensorValue, Comparison], ...] = ()
     end_to_end_error: str = ""
+    only_tolerance: bool = False
 
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes(VERIFICATION)
@@ -102,24 +105,33 @@ class Verification:
         runs = plural(self.runs, "run")
         if any(note.startswith(f"run {self.runs} {OTHER_SIZES}") for note in self.notes):
             runs += ", the last one with other sizes"
-        kernels = f"LiteRT's {' and '.join(self.kernels)} kernels"
+        litert = f"LiteRT ({describe_kernels(self.kernels)})"
         if self.verdict == "differs":
-            return f"NOT within tolerance of {kernels}, {runs}, on {self.processor}"
-        error = self._largest_error()
+            return f"NOT within tolerance of {litert}, {runs}, on {self.processor}"
+        outputs = self._describe_outputs()
         if not self.operators:
             suffix = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
-            return f"outputs within tolerance of {kernels}, {runs}{error}{suffix}"
-        operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
-        if self.pack_kernel_operators == self.operators:
-            kernels = "the reference kernels of packs"
-        elif self.pack_kernel_operators:
-            kernels += f", {self.pack_kernel_operators} of them with the reference kernels of packs,"
-        return f"{operators} with {kernels} on the same inputs, {runs}{error}"
-
-    def _largest_error(self) -> str:
-        """Return the largest end-to-end error of the outputs."""
+            return f"{outputs or 'outputs within tolerance'}, compared with {litert}, {runs}{suffix}"
+        operators = f"{self._describe_operators(litert)}, {runs}"
         if self.end_to_end_error:
-            return f"; outputs differ{self.end_to_end_error}"
+            return f"{operators}; outputs differ{self.end_to_end_error}"
+        return f"{outputs}; {operators}" if outputs else operators
+
+    def _describe_operators(self, litert: str) -> str:
+        """Return the number of compared operators, and what they agree with."""
+        agree = (
+            "the compared operator agrees" if self.operators == 1 else f"all {self.operators} compared operators agree"
+        )
+        packs = "the reference kernels of their handlers"
+        in_litert = self.operators - self.pack_kernel_operators
+        if in_litert <= 0:
+            return f"{agree} with {packs}"
+        if not self.pack_kernel_operators:
+            return f"{agree} with {litert}"
+        return f"{agree}: {in_litert} with {litert}, {self.pack_kernel_operators} with {packs}"
+
+    def _describe_outputs(self) -> str:
+        """Return the largest error of the outputs; empty if an operator's error stands for an output's."""
         if not self.comparisons or any(output.end_to_end for output in self.comparisons):
             return ""
         worst_by_unit: dict[str, Comparison] = {}
@@ -127,7 +139,7 @@ class Verification:
             if output.max_error:
                 worst_by_unit[output.unit] = output
         errors = [output.in_unit(output.max_error, "their range") for output in worst_by_unit.values()]
-        return f"; outputs within {' and '.join(errors)}" if errors else "; outputs equal"
+        return f"outputs within {' and '.join(errors)}" if errors else "outputs equal"
 
 
 def merge_verifications(by_signature: Mapping[str, Verification]) -> Verification:
@@ -155,6 +167,7 @@ def merge_verifications(by_signature: Mapping[str, Verification]) -> Verificatio
         operators=sum(verification.operators for verification in verifications),
         pack_kernel_operators=sum(verification.pack_kernel_operators for verification in verifications),
         end_to_end_error=next((item.end_to_end_error for item in verifications if item.end_to_end_error), ""),
+        only_tolerance=all(item.only_tolerance for item in verifications if item.verdict == "differs"),
         end_to_end=prefix_texts(lambda verification: verification.end_to_end),
         tensors=tuple(pair for verification in verifications for pair in verification.tensors),
     )

@@ -76,7 +76,7 @@ def test_repr_of_other_results_is_short() -> None:
     assert repr(otp.Session(conversion)) == "<Session: image → probabilities; no states>"
     verification = otp.verify(DIGITS, conversion, runs=1)
     assert repr(verification).startswith(
-        "<Verification: 7 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 1 run; outputs equal"
+        "<Verification: outputs equal; all 7 compared operators agree with LiteRT (XNNPACK and builtin kernels), 1 run;"
     )
     assert repr(verification).endswith("'probabilities': equal (tolerance 1 quantization step)>")
 

@@ -149,7 +149,7 @@ def test_page_without_quantization_agrees_with_verify() -> None:
     assert all(error["ok"] for error in page.errors)
     assert page.compared == f"All {len(page.operators)} results of operators were compared."
     (output,) = page.outputs
-    assert page.verdict.startswith("7 operators agree")
+    assert page.verdict.startswith("all 7 compared operators agree")
     assert any("output 'probabilities' differs by" in note for note in page.verification_notes)
     assert output["end_to_end"] != output["error"]
     assert page.runtimes["litert"] > 0

@@ -55,7 +55,7 @@ def test_differs_beats_inconclusive_and_inconclusive_beats_agrees(
     assert verification.ok is (verdict == "agrees")
     accepted = Verification(comparisons, ("builtin",), 3, reasons=reasons, partial=True)
     assert accepted.ok is (verdict != "differs")
-    start = {"agrees": "outputs within", "differs": "NOT within", "inconclusive": "inconclusive: no kernel"}[verdict]
+    start = {"agrees": "outputs", "differs": "NOT within", "inconclusive": "inconclusive: no kernel"}[verdict]
     assert verification.text.startswith(start)
 
 

@@ -56,7 +56,7 @@ class TestVerify:
         assert verification.diverging is None
         assert (
             verification.text
-            == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 3 runs; outputs equal\n"
+            == "outputs equal; all 3 compared operators agree with LiteRT (XNNPACK and builtin kernels), 3 runs\n"
             f"  ok     'y': equal (tolerance 0.001 of the output's range)\n  {UNKNOWN_ORIGIN}"
         )
 

@@ -17,6 +17,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.bias import describe_bias, describe_channel_error
 from onnx_tflite_plugin.verify.comparison.error import comparable, measure_runs
 from onnx_tflite_plugin.verify.criteria import PRODUCT, STEPPED, Tolerance
+from onnx_tflite_plugin.verify.runtimes.interpreter import KERNEL_SETS, describe_kernels
 
 Unit = Literal["range", "step", "value"]
 
@@ -69,8 +70,12 @@ class Comparison:
             return f"equal (tolerance {self.in_unit(self.tolerance)})"
         differing = "" if self.unit == "range" else f", {self.differing_text}"
         tolerance = f"{self.tolerance:{'.2g' if self.unit == 'range' else 'g'}}"
-        nearest = "" if self.ok else f", compared with {self.nearest}"
+        nearest = f", compared with {self._describe_nearest()}" if self.nearest and not self.ok else ""
         return f"max {self.in_unit(self.max_error)}{differing} (tolerance {tolerance}{nearest})"
+
+    def _describe_nearest(self) -> str:
+        """Return the name of the nearest results, such as ``LiteRT's XNNPACK kernels``."""
+        return f"LiteRT's {describe_kernels([self.nearest])}" if self.nearest in KERNEL_SETS else self.nearest
 
     @property
     def differing_text(self) -> str:

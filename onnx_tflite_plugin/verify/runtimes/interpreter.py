@@ -25,6 +25,8 @@ KERNEL_SETS: Mapping[str, str] = {
     "reference": "BUILTIN_REF",
 }
 
+_KERNEL_NAMES = {"xnnpack": "XNNPACK"}
+
 # subgraph.cc: the messages of OpPrepare for custom operators, and for operators that only TensorFlow has kernels for. With the
 # reference kernels, the message does not name TensorFlow operators.
 _UNRESOLVED = re.compile(r"unresolved custom op: (\S+)|TensorFlow op.*Node number \d+ \((\w+)\)", re.DOTALL)
@@ -48,6 +50,11 @@ class NoKernel(LiteRTError):
     def __init__(self, code: str) -> None:
         self.code = code
         super().__init__(f"LiteRT has no kernel for {code}")
+
+
+def describe_kernels(kernel_sets: Sequence[str]) -> str:
+    """Return the names of kernel sets for a message, such as ``XNNPACK and builtin kernels``."""
+    return f"{' and '.join(_KERNEL_NAMES.get(name, name) for name in kernel_sets)} kernels"
 
 
 def find_unresolved_operator(text: str) -> str:

@@ -10,11 +10,28 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.graph.int8_products import multiply_integers
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import read_weights
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.rewrite.weights.dtypes import DEPENDENT, EXACT_SUM, probe_operands
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto
+
+
+def describe_processor(graph: GraphProto) -> str:
+    """Return the processor's name, and how it adds 8-bit products if a graph has any."""
+    return processor() if _has_integer_products(graph) else _name()
+
+
+def _has_integer_products(graph: GraphProto) -> bool:
+    """True if ONNX Runtime may compute 8-bit products in a graph or its subgraphs."""
+    return any(
+        "Quantize" in node.op_type  # not DequantizeLinear
+        or node.op_type.startswith("QLinear")
+        or "Integer" in node.op_type
+        or any(map(_has_integer_products, node_subgraphs(node)))
+        for node in graph.node
+    )
 
 
 @cache

@@ -58,7 +58,7 @@ def find_substitutes(
     notes = []
     if pack_kernels:
         codes = _count_codes(kernel.op for kernel in pack_kernels.values())
-        notes.append(f"{codes}: run with the reference kernels of their packs; LiteRT runs all other operators")
+        notes.append(f"{codes}: run with the reference kernels of their handlers; LiteRT runs all other operators")
     without_kernel = {op.index: op for op in missing_operators if op.index not in pack_kernels}
     if not without_kernel:
         return Substitutes(pack_kernels), tuple(notes), ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,13 +27,14 @@ from onnx_tflite_plugin.verify.submodels.comparer import SubmodelComparer
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubmodel, remove_submodels
 from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, Finding
-from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
+from onnx_tflite_plugin.verify.verification import CAUSE, NOT_COMPARED, Verification
 
 RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
 FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
 _NO_VALUE = "no value of the ONNX model holds an operator's result in the shape that LiteRT returns"
 _USER_TOLERANCE = (
-    "the failure comes only from the given --tolerance: every operator agrees, so without it the outputs are accepted"
+    f"{CAUSE}the given --tolerance; every operator agrees within the default tolerance, so set --tolerance {{}} or more, "
+    "or leave it out"
 )
 _MAX_NOTES = 3  # outputs whose error is reported in a note
 _INPUTS_HINT = "give other inputs with --inputs or --range"
@@ -91,8 +93,18 @@ def conclude(
     agreeing_outputs = {
         name: decision.agreeing[value] for name, value in values.items() if value in decision.agreeing and accept_errors
     }
+    only_tolerance = not has_default_tolerance and _exceeds_only_tolerance(
+        decision, outputs, values if accept_errors else ()
+    )
     if (divergence := _first_divergence(decision)) is not None:
-        return Verification((*outputs, divergence.comparison), kernels=(), runs=0, diverging=divergence)
+        return Verification(
+            (*outputs, divergence.comparison),
+            kernels=(),
+            runs=0,
+            diverging=divergence,
+            notes=_explain_tolerance(decision, outputs) if only_tolerance else (),
+            only_tolerance=only_tolerance,
+        )
     if not outputs:  # the model draws random numbers
         outputs = tuple(replace(comparison, name=name) for name, comparison in agreeing_outputs.items())
     pair.reasons += tuple(decision.undecided[:2])
@@ -114,9 +126,37 @@ def conclude(
     )
     reason = decision.error or (_NO_VALUE if has_no_comparison and not pair.reasons else "")
     notes = (f"{NOT_COMPARED}: {reason}",) if reason else ()
-    if any(not output.ok and output.unit == "range" and output.name in agreeing_outputs for output in comparisons):
-        notes = (*notes, _USER_TOLERANCE)
-    return Verification(comparisons, kernels=(), runs=0, notes=notes, operators=decision.operators)
+    if only_tolerance:
+        notes = (*notes, *_explain_tolerance(decision, outputs))
+    return Verification(
+        comparisons, kernels=(), runs=0, notes=notes, operators=decision.operators, only_tolerance=only_tolerance
+    )
+
+
+def _exceeds_only_tolerance(
+    decision: Decision, outputs: Sequence[Comparison], compared_outputs: Collection[str]
+) -> bool:
+    """True if the models differ, but every submodel agrees within its default tolerance.
+
+    ``compared_outputs``: names of the outputs that a submodel computes.
+    """
+    failed_outputs = [output for output in outputs if not output.ok]
+    return (
+        not decision.error
+        and not decision.constants
+        and bool(failed_outputs or decision.differing)
+        and all(output.unit == "range" and not output.problem for output in failed_outputs)
+        and all(output.name in compared_outputs for output in failed_outputs)
+        and all(finding.only_tolerance for finding in decision.differing)
+    )
+
+
+def _explain_tolerance(decision: Decision, outputs: Sequence[Comparison]) -> tuple[str, ...]:
+    """Return a note with the smallest tolerance that accepts all errors, rounded up."""
+    comparisons = (*outputs, *(finding.comparison for finding in decision.differing))
+    largest = max(comparison.max_error for comparison in comparisons if comparison.unit == "range")
+    unit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+    return (_USER_TOLERANCE.format(f"{math.ceil(largest / unit) * unit:.2g}"),)
 
 
 def _first_divergence(decision: Decision) -> Divergence | None:

@@ -37,12 +37,14 @@ class Finding(NamedTuple):
     """The comparison of a submodel, and the operands that it was compared on.
 
     ``weight_variant``: description of the compared weights if this processor would select others; otherwise "".
+    ``only_tolerance``: the error is within the default tolerance, but not within the user's.
     """
 
     submodel: Submodel
     comparison: Comparison
     operands: OperandSet
     weight_variant: str = ""
+    only_tolerance: bool = False
 
 
 @dataclass
@@ -315,7 +317,15 @@ class SegmentComparer:
         leaves = submodel.leaves | submodel.onnx_leaves
         operands = {index: array for index, array in operand_set.operands.items() if index in leaves}
         submodel_set = operand_set._replace(operands=operands)
-        self.decision.differing.append(Finding(submodel, replace(comparison, name=name), submodel_set, weight_variant))
+        only_tolerance = self.settings.user_tolerance is not None and self._is_within_default(submodel, comparison)
+        self.decision.differing.append(
+            Finding(submodel, replace(comparison, name=name), submodel_set, weight_variant, only_tolerance)
+        )
+
+    def _is_within_default(self, submodel: Submodel, comparison: Comparison) -> bool:
+        """True if a float result is within the default tolerance of its submodel."""
+        limit = self._default_tolerance(submodel).of_range
+        return comparison.unit == "range" and not comparison.problem and comparison.max_error <= limit
 
 
 def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Array:

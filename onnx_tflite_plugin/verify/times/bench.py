@@ -21,7 +21,7 @@ from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.origin import check_origin, name_source
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
-from onnx_tflite_plugin.verify.runtimes.processor import processor
+from onnx_tflite_plugin.verify.runtimes.processor import describe_processor
 from onnx_tflite_plugin.verify.times.profile import OperatorTime, profile
 
 if TYPE_CHECKING:
@@ -131,8 +131,9 @@ def bench(
         operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, start_stage, threads=threads)
     return Benchmark(
         litert, onnxruntime, Spread.of(ratios), rounds, threads,
-        "processor time" if threads == 1 else "wall-clock time", litert_session.kernels, processor(), tuple(operators),
-        trial.signature, _describe_inputs(pair.entry.input_names, arrays), (origin_note,) if origin_note else (),
+        "processor time" if threads == 1 else "wall-clock time", litert_session.kernels,
+        describe_processor(session.proto.graph), tuple(operators), trial.signature,
+        _describe_inputs(pair.entry.input_names, arrays), (origin_note,) if origin_note else (),
     )  # fmt: skip
 
 

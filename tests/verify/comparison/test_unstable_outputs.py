@@ -5,6 +5,7 @@ A wrong operator still fails.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from conformance.models import constant, tensor
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.end_to_end import describe_error
+from onnx_tflite_plugin.verify.verification import CAUSE
 from tests.helpers.passes_networks import Network
 from tests.helpers.wrong_models import ModelChange, PlantedError, change_nodes
 
@@ -46,6 +48,11 @@ def rounding_sensitive(net: Network) -> TensorRef:
     """
     phases = net.like("MUL", net.like("LOGISTIC", net.input(tensor(SIZE))), constant(np.float32(3e7)))
     return net.like("NEG", net.like("SIN", phases))
+
+
+def small_error(net: Network) -> TensorRef:
+    """Return a network that keeps errors small."""
+    return net.like("NEG", net.like("LOGISTIC", net.input(tensor(SIZE))))
 
 
 def perturb(share: float) -> ModelChange:
@@ -100,7 +107,7 @@ def test_compares_per_operator_if_litert_kernel_sets_differ() -> None:
     verification = verify(data, after)
     assert verification.ok, verification.text
     assert "although every operator agrees" in verification.text
-    assert "LiteRT's own xnnpack and builtin kernels differ by up to " in verification.end_to_end[1]
+    assert "LiteRT's own XNNPACK and builtin kernels differ by up to " in verification.end_to_end[1]
     data, _, after = PlantedError(
         rounding_sensitive, combine(perturb(3e-7), change_nodes("Neg", replace_by_abs))
     ).models()
@@ -131,7 +138,21 @@ def test_explains_a_failure_caused_by_the_given_tolerance() -> None:
     data, _, after = PlantedError(rounding_sensitive, perturb(3e-7)).models()
     verification = verify(data, after, tolerance=0.01)
     assert not verification.ok
-    assert any("comes only from the given " in note for note in verification.notes)
+    assert verification.only_tolerance
+    (note,) = [note for note in verification.notes if note.startswith(CAUSE)]
+    sufficient = re.search(r"set tolerance (\S+) or more", note)
+    assert sufficient is not None
+    assert verify(data, after, tolerance=float(sufficient[1])).ok
+
+
+def test_operator_within_its_default_tolerance_is_attributed_to_the_given_one() -> None:
+    data, _, after = PlantedError(small_error, perturb(1e-6)).models()
+    verification = verify(data, after, tolerance=1e-8)
+    assert verification.diverging is not None
+    assert verification.only_tolerance
+    assert verification.has_known_cause
+    wrong = PlantedError(small_error, perturb(0.1)).models()[2]
+    assert not verify(data, wrong, tolerance=1e-8).only_tolerance
 
 
 def test_error_in_steps_includes_the_fraction_of_differing_elements() -> None:

@@ -30,6 +30,15 @@ def test_distinguishes_saturation_from_a_wrong_conversion() -> None:
     assert "saturates sums" in verification.processor
 
 
+def test_integer_products_are_described_only_for_models_with_them() -> None:
+    def build(dtype: str) -> bytes:
+        return build_model(lambda net: net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 11))
+
+    for dtype in ("int8", "float32"):
+        verification = verify(build(dtype), convert(build(dtype)).proto)
+        assert ("uint8 x int8 products" in verification.processor) is (dtype == "int8")
+
+
 def test_reports_dependence_on_the_processor() -> None:
     model = ModelBuilder()
     g = model.main

@@ -289,39 +289,45 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     equal = Comparison("z", "step", 0.0, 0.0, 1.0)
     passed = Verification((ONE_STEP_OFF, equal), ("xnnpack", "builtin"), 1, "here", notes=("by the way",))
     assert passed.text.splitlines() == [
-        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within 1 quantization step",
+        "outputs within 1 quantization step, compared with LiteRT (XNNPACK and builtin kernels), 1 run",
         "  ok     't': max 1 quantization step, 10.0 % of elements differ (tolerance 1)",
         "  ok     'z': equal (tolerance 1 quantization step)",
         "  by the way",
     ]
     assert repr(passed) == (
-        "<Verification: outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within "
-        "1 quantization step; ok     't': max 1 quantization step, 10.0 % of elements differ (tolerance 1); and 1 more outputs>"
+        "<Verification: outputs within 1 quantization step, compared with LiteRT (XNNPACK and builtin kernels), 1 run; "
+        "ok     't': max 1 quantization step, 10.0 % of elements differ (tolerance 1); and 1 more outputs>"
     )
     only_outputs = replace(passed, notes=("operators were not compared: out of memory",)).text
     assert only_outputs.startswith(
-        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within "
-        "1 quantization step; operators were not compared\n"
+        "outputs within 1 quantization step, compared with LiteRT (XNNPACK and builtin kernels), 1 run; operators were "
+        "not compared\n"
     )
-    assert replace(passed, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
+    assert replace(passed, operators=1).text.startswith(
+        "outputs within 1 quantization step; the compared operator agrees with LiteRT (XNNPACK and builtin kernels), 1 run\n"
+    )
     assert replace(passed, operators=5, runs=2).text.startswith(
-        "5 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 2 runs; outputs within 1 quantization step\n"
+        "outputs within 1 quantization step; all 5 compared operators agree with LiteRT (XNNPACK and builtin kernels), 2 runs\n"
     )
     assert replace(passed, operators=5, pack_kernel_operators=2).text.startswith(
-        "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"
+        "outputs within 1 quantization step; all 5 compared operators agree: 3 with LiteRT (XNNPACK and builtin kernels), "
+        "2 with the reference kernels of their handlers, 1 run\n"
     )
     assert replace(passed, operators=2, pack_kernel_operators=2).text.startswith(
-        "2 operators agree with the reference kernels of packs on"
+        "outputs within 1 quantization step; all 2 compared operators agree with the reference kernels of their handlers, 1 run\n"
+    )
+    assert replace(passed, operators=5, end_to_end_error=" by up to 3").text.startswith(
+        "all 5 compared operators agree with LiteRT (XNNPACK and builtin kernels), 1 run; outputs differ by up to 3\n"
     )
     divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", NINE_STEPS_OFF)
     failed = Verification((replace(NINE_STEPS_OFF, nearest="builtin"),), ("builtin",), 3, "here", divergence)
     assert failed.text.splitlines() == [
-        "NOT within tolerance of LiteRT's builtin kernels, 3 runs, on here",
-        "  FAILED 't': max 9 quantization steps, 100.0 % of elements differ (tolerance 1, compared with builtin)",
+        "NOT within tolerance of LiteRT (builtin kernels), 3 runs, on here",
+        "  FAILED 't': max 9 quantization steps, 100.0 % of elements differ (tolerance 1, compared with LiteRT's builtin kernels)",
         "  first difference with LiteRT's values as inputs: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 quantization "
-        "steps, 100.0 % of elements differ (tolerance 1, compared with )",
+        "steps, 100.0 % of elements differ (tolerance 1)",
     ]
-    assert repr(failed).endswith("compared with builtin)>")
+    assert repr(failed).endswith("compared with LiteRT's builtin kernels)>")
 
 
 def test_loss_is_the_time_beyond_litert() -> None:

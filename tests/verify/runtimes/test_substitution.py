@@ -71,7 +71,9 @@ def test_pack_kernel_runs_only_operators_missing_from_litert(dtype: str) -> None
     assert result.ok, result.text
     assert len(result.comparisons) == 2
     assert result.kernels == ("xnnpack", "builtin")
-    assert f"{CODE} (1): run with the reference kernels of their packs; LiteRT runs all other operators" in result.text
+    assert (
+        f"{CODE} (1): run with the reference kernels of their handlers; LiteRT runs all other operators" in result.text
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -301,7 +303,7 @@ def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPa
     assert not page_errors.differs
     assert page_errors.errors
     assert any(
-        f"{CODE} (1): run with the reference kernels of their packs; LiteRT runs all other operators" in note
+        f"{CODE} (1): run with the reference kernels of their handlers; LiteRT runs all other operators" in note
         for note in page_errors.notes
     )
     monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", Host)
