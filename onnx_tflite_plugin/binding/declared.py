@@ -288,7 +288,7 @@ def _activation_name(read: _Reader) -> str:
         function = read.handler.activation
         return "NONE" if function is None else str(read("activation", function, str, _check_activation))
     if options:  # an operator without a table of options has no activation either
-        read("activation", (declared.option,), tuple, _check_options)
+        read("activation", (declared.option,), tuple, _check_activation_option)
     name = str(options.get(declared.option, "NONE"))
     if name not in ACTIVATIONS:
         raise Refusal(f"the fused activation {name} is unknown")
@@ -319,6 +319,15 @@ def _check_activation(name: str, at: OperatorInstance) -> str:
 def _check_options(names: tuple[str, ...], at: OperatorInstance) -> str:
     absent = [name for name in names if name not in at.op.options]
     return f"the operator has no option {absent[0]!r}{did_you_mean(absent[0], at.op.options)}" if absent else ""
+
+
+def _check_activation_option(names: tuple[str, ...], at: OperatorInstance) -> str:
+    reason = _check_options(names, at)
+    if not reason or did_you_mean(names[0], at.op.options):
+        return reason
+    return (
+        f"{reason}; if the option may be absent, declare activation=lambda at: at.op.options.get({names[0]!r}, 'NONE')"
+    )
 
 
 def _check_price(axis_price: AxisPrice | None, at: OperatorInstance) -> str:

@@ -172,6 +172,16 @@ def test_activation_option_that_does_not_exist_is_an_error() -> None:
         convert_with(add, model.build())
 
 
+def test_absent_activation_option_names_the_declaration_for_it() -> None:
+    wrong = make_handler(activation="act")
+    model = Net()
+    model.output(model.call(CODE, [tensor(2, 3)], tensor(2, 3), custom_options={"stride": 2}))
+    with pytest.raises(
+        HandlerError, match=r"no option 'act'; if .* declare activation=lambda at: at.op.options.get\('act', 'NONE'\)"
+    ):
+        convert_with(wrong, model.build())
+
+
 @pytest.mark.parametrize(("price", "transposes"), [(None, 2), (Price(inner=1000.0), 4)])
 def test_axis_price_moves_an_operator_to_its_fast_layout(price: Price | None, transposes: int) -> None:
     axis_price = None if price is None else AxisPrice("Mine", "c", price=price)

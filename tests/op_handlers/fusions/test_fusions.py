@@ -338,3 +338,17 @@ def test_operators_that_a_shared_operator_needs_are_kept(is_output: bool, roots:
     result = fuse(bound, [("test", norm)], TARGETS["generic"], opset=19)
     kept = ["SQUARE", "SUM"] if is_output else []
     assert [op.handler.code for op in result.model.main.operators] == [*kept, *["NORM"] * roots]
+
+
+def test_match_names_the_way_to_the_operator_of_a_call() -> None:
+    (absent,) = operands("absent")
+    absolute = Call("ABS", x)
+    match = Match({}, {})
+    with pytest.raises(
+        TypeError, match=r"takes an operand, not the call ABS of the pattern; match.calls\[...\] is the"
+    ):
+        match[absolute]  # type: ignore[index]
+    with pytest.raises(TypeError, match="takes an operand of the pattern, not the str 'x'"):
+        match["x"]  # type: ignore[index]
+    with pytest.raises(KeyError, match="the pattern has no operand 'absent'"):
+        match.constant(absent)
