@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.paths import bundle_of, check_readable
+from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.files import describe_wrong_suffix
 from onnx_tflite_plugin.options import ALL, EACH
 
@@ -209,7 +210,10 @@ def _expand_signatures(
 
     expanded_jobs = []
     for job in source_jobs:
-        keys = [entry.key for entry in read(job.load()).signatures]
+        try:
+            keys = [entry.key for entry in read(job.load()).signatures]
+        except InvalidModel:  # its conversion reports the reason, and other models are converted
+            keys = []
         if len(keys) < 2 or signature in keys:
             expanded_jobs.append(Job(job.name, job.source, job.output, signature if signature in keys else None))
             continue

@@ -28,6 +28,8 @@ from onnx_tflite_plugin.source.streams import stream_of
 ZIP, LITERT_LM = b"PK\x03\x04", b"LITERTLM"
 IDENTIFIER = b"TFL3"  # identifies a model, which may be followed by a zip archive of its associated files
 MODEL = "model"
+MODEL_SUFFIXES = (".tflite", ".lite")
+"""Suffixes of model files, which are models even if they are damaged."""
 MAX_MEMBERS, MAX_DEPTH = 1000, 3
 
 # Heuristic limit on the unpacked size of a bundle's compressed models: the larger of a number of bytes and a multiple
@@ -194,11 +196,17 @@ class _Archive:
         self._limits.count_members(len(entries))
         for entry in entries:
             path = prefix + entry.filename
-            with self._zip.open(entry) as stream:
-                start = stream.read(8)
+            is_named_model = Path(path).suffix.lower() in MODEL_SUFFIXES
+            try:
+                with self._zip.open(entry) as stream:
+                    start = stream.read(8)
+            except (zipfile.BadZipFile, zlib.error, EOFError):
+                if not is_named_model:
+                    raise
+                start = b""  # damaged; load() raises the reason
             if start.startswith(ZIP) and self._depth < MAX_DEPTH:
                 yield from self._open_nested(entry, path).members(path + "/")
-            elif start[4:8] == IDENTIFIER:
+            elif start[4:8] == IDENTIFIER or is_named_model:
                 self._check_size(entry, path)
                 yield Member(path, MODEL, entry.file_size, partial(self._load_member, entry, path))
             else:

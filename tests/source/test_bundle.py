@@ -141,6 +141,31 @@ def test_members_are_verified_and_all_their_signatures_converted(run: Run, tmp_p
     assert "verified against LiteRT" in out
 
 
+@pytest.mark.parametrize("content", [b"junk", b""])
+@pytest.mark.parametrize("options", [[], ["--signature", "all"]])
+def test_member_named_like_a_model_is_refused_if_it_is_none(
+    run: Run, tmp_path: Path, content: bytes, options: list[str]
+) -> None:
+    path = archive(tmp_path / "b.task", {"good.tflite": model(5), "bad.tflite": content})
+    code, out, err = run("convert", path, *options)
+    assert code == 1
+    assert "converted    1 of 2 models" in out
+    assert "in bad.tflite" in err
+    assert [file.name for file in (tmp_path / "b").iterdir()] == ["good.onnx"]
+
+
+def test_member_that_cannot_be_unpacked_is_refused_alone(run: Run, tmp_path: Path) -> None:
+    path = archive(tmp_path / "b.task", {"bad.tflite": model(5), "good.tflite": model(5)}, zipfile.ZIP_DEFLATED)
+    content = bytearray(path.read_bytes())
+    start = 30 + len("bad.tflite")
+    content[start : start + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    code, out, err = run("convert", path)
+    assert (code, "converted    1 of 2 models" in out) == (1, True)
+    assert "in bad.tflite" in err
+    assert "the zip archive cannot be read" in err
+
+
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_damaged_member_is_refused_and_the_others_are_converted(run: Run, tmp_path: Path, method: int) -> None:
     path = archive(tmp_path / "b.task", {"a.tflite": model(997), "b.tflite": model(5)}, method)
