@@ -25,6 +25,7 @@ _MAX_NAMES = 3  # maximum number of inputs, outputs or operators in a hint
 _MIN_ADDED_NODES = 0.1  # share of nodes that a target adds above which a graph is less readable
 _MIN_INDICES = 1 << 14  # constant indices of a Gather that count as large
 _MIN_TABLE_ENTRIES = 1 << 16  # entries of a table of 16-bit values
+_Codes = Mapping["ir.Value", Mapping[str, None]]  # the codes of the operators that use a constant, in order
 
 
 def input_hints(inputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> Iterator[str]:
@@ -123,8 +124,8 @@ def table_hints(model: ir.Model, source: BoundModel, *, quantizes_dynamically: b
     table_bytes, index_bytes = _constant_bytes(tables), _constant_bytes(indices)
     if table_bytes > total_bytes / 2:
         yield (
-            f"{table_bytes / 1000:.0f} of {total_bytes / 1000:.0f} kB are lookup tables, because ONNX has no operators for these "
-            f"int16 kernels: {_list_codes(tables)}; --quantization float needs none"
+            f"{table_bytes / 1000:.0f} of {total_bytes / 1000:.0f} kB of constants are lookup tables, because ONNX has no operators "
+            f"for the integer arithmetic of {_list_codes(tables)}; --quantization float needs none"
         )
     if index_bytes > total_bytes / 2:
         remedy = (
@@ -136,27 +137,47 @@ def table_hints(model: ir.Model, source: BoundModel, *, quantizes_dynamically: b
         )
 
 
-def _large_gather_constants(
-    model: ir.Model, source: BoundModel
-) -> tuple[Mapping[ir.Value, str], Mapping[ir.Value, str]]:
+def _large_gather_constants(model: ir.Model, source: BoundModel) -> tuple[_Codes, _Codes]:
     """Return the large lookup tables and the large constant indices of Gather nodes.
 
-    Each constant is mapped to the code of the TFLite operator that uses it.
+    A table may be computed from a smaller constant when the model is loaded.
     """
-    codes = {(op.subgraph, op.index): op.code for bound in source.operators() for op in (bound.op, *bound.members)}
-    tables: dict[ir.Value, str] = {}
-    indices: dict[ir.Value, str] = {}
+    codes = {
+        (op.subgraph, op.index): bound.op.code for bound in source.operators() for op in (bound.op, *bound.members)
+    }
+    tables: dict[ir.Value, dict[str, None]] = {}
+    indices: dict[ir.Value, dict[str, None]] = {}
     for node in model.graph.all_nodes():
         if node.op_type not in ("Gather", "GatherElements"):
             continue
         table, index = node.inputs[0], node.inputs[1]
         *_, location = source_operators(node.metadata_props) or [(-1, -1)]
         code = codes.get(location, node.op_type)
-        if table is not None and _is_large_vector(table):
-            tables[table] = code
-        elif index is not None and index.const_value is not None and index.const_value.size >= _MIN_INDICES:
-            indices[index] = code
+        for constant in filter(_is_large_vector, _constant_sources(table)):
+            tables.setdefault(constant, {})[code] = None
+        if index is not None and index.const_value is not None and index.const_value.size >= _MIN_INDICES:
+            indices.setdefault(index, {})[code] = None
     return tables, indices
+
+
+def _constant_sources(value: ir.Value | None) -> list[ir.Value]:
+    """Return the constants that a value is computed from; empty if not all are constant."""
+    sources: dict[ir.Value, None] = {}
+    visited: set[ir.Value] = set()
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current is None or current in visited:
+            continue
+        visited.add(current)
+        producer = current.producer()
+        if current.const_value is not None:
+            sources[current] = None
+        elif producer is None:
+            return []
+        else:
+            pending += producer.inputs
+    return [*sources]
 
 
 def _is_large_vector(table: ir.Value) -> bool:
@@ -169,8 +190,8 @@ def _constant_bytes(values: Iterable[ir.Value]) -> int:
     return sum(value.const_value.nbytes for value in values if value.const_value)
 
 
-def _list_codes(codes: Mapping[ir.Value, str]) -> str:
-    return list_first([*dict.fromkeys(codes.values())], _MAX_NAMES)
+def _list_codes(constants: _Codes) -> str:
+    return list_first([*dict.fromkeys(code for codes in constants.values() for code in codes)], _MAX_NAMES)
 
 
 def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> Decoder | None:

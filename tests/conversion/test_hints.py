@@ -14,6 +14,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.cases import builtin_cases
 from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.presentation.hints import input_hints, table_hints
@@ -85,7 +86,18 @@ def softmax(dtype: str) -> bytes:
 @pytest.mark.parametrize(("dtype", "count"), [("int16", 1), ("int8", 0)])
 def test_tables_that_make_a_file_large_are_a_hint(dtype: str, count: int) -> None:
     hints = otp.convert(softmax(dtype)).report.hints
-    assert sum("kB are lookup tables" in hint and ": SOFTMAX;" in hint for hint in hints) == count
+    assert sum("kB are lookup tables" in hint and "of SOFTMAX;" in hint for hint in hints) == count
+
+
+def test_tables_that_are_computed_at_load_time_are_a_hint() -> None:
+    """The table of an int8 LSTM is stored as differences of its entries."""
+    (case,) = [
+        case for case in builtin_cases() if (case.op, case.name) == ("UNIDIRECTIONAL_SEQUENCE_LSTM", "int8 plain")
+    ]
+    hints = otp.convert(case.build()).report.hints
+    assert any(
+        "kB of constants are lookup tables" in hint and "of UNIDIRECTIONAL_SEQUENCE_LSTM;" in hint for hint in hints
+    )
 
 
 @pytest.mark.parametrize(("index_count", "hint_count"), [(1 << 14, 1), (1 << 13, 0)])
