@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
 from onnx_tflite_plugin.quantization.symmetric import make_symmetric
-from onnx_tflite_plugin.report import SPARSE, constant_bytes, node_counts
+from onnx_tflite_plugin.report import SPARSE, Report, constant_bytes, node_counts
 from onnx_tflite_plugin.report_builder import build_report, count_operator_transposes
 from onnx_tflite_plugin.rewrite import RULES, find_rule
 from onnx_tflite_plugin.rewrite.fold_constants import FoldConstants
@@ -84,6 +84,19 @@ _DYNAMIC_QUANTIZATION = "fast_dynamic_quantization"
 """Trait of targets in which dynamic quantization makes products faster."""
 
 
+class _StageResults(NamedTuple):
+    """Results of all stages of a conversion. ``names``: names of graph inputs and outputs, after renaming."""
+
+    normalized: Normalized
+    planned: PlannedModel
+    rewritten: RewrittenModel
+    names: InterfaceNames
+
+    @property
+    def signature_key(self) -> str | None:
+        return None if self.normalized.signature is None else self.normalized.signature.key
+
+
 class Pipeline:
     """Stages of a conversion, each of which runs once.
 
@@ -105,73 +118,24 @@ class Pipeline:
     @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
     def run(self, normalized: Normalized) -> ConvertedModel:
         """Plan, lower and rewrite a model. Raises ConversionError with a stage's problems."""
-        model, file_names, signature = normalized.model, normalized.names, normalized.signature
-        planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), file_names)
-        names = self.rename(file_names, planned.model)
+        planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), normalized.names)
+        names = self.rename(normalized.names, planned.model)
         lowered = self.lower(planned, names)
-        main, interface_layout = planned.model.main, planned.layout.interface_layout
-        dimensions = {
-            (names.inputs[k], layout_axes(interface_layout(main.inputs[k])).index(axis)): name
-            for (k, axis), name in normalized.dimensions.items()
-        }
-        outputs_by_name = dict(zip(names.outputs, main.outputs, strict=True))
-        sequence_dimensions = {
-            (name, layout_axes(interface_layout(tensor)).index(axis)): SEQUENCE
-            for name, tensor in outputs_by_name.items()
-            for axis in normalized.sequence_axes(tensor)
-        }
-        name_dimensions(lowered, dimensions, sequence_dimensions)
+        _name_dimensions(lowered, normalized, planned, names)
         if self.options.logits == "last":
             keep_last_token(lowered, normalized.head)
-        rewritten = self.rewrite(lowered, planned)
-        file_main = normalized.bound.main
-        finished, tensor_metadata = rewritten.model, describe_interface(model)
-        write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
+        results = _StageResults(normalized, planned, self.rewrite(lowered, planned), names)
+        model, source = results.rewritten.model, normalized.model
+        self._write_metadata(results)
+        report = self._report(results)
         report = replace(
-            build_report(
-                planned, rewritten, self.host, target=self.target.name, traits=self.traits, warnings=self.warnings
-            ),
-            inputs=graph_values(finished.graph.inputs, names.inputs, main.inputs, file_main.inputs, tensor_metadata),
-            outputs=graph_values(
-                finished.graph.outputs, names.outputs, main.outputs, file_main.outputs, tensor_metadata
-            ),
-            signature=None if signature is None else signature.key,
-            other_signatures=tuple(
-                entry.key
-                for entry in model.signatures
-                if entry is not signature and entry.key not in normalized.lengths
-            ),
-            signature_lengths=normalized.lengths,
-            repairs=normalized.repairs,
-            file_constants=_file_constants(normalized.bound),
-            constants=constant_bytes(finished),
+            report,
+            warnings=(*report.warnings, *self._model_warnings(results, report)),
+            hints=tuple(self._hints(results, report)),
         )
-        write_lengths(finished.metadata_props, normalized.lengths)
-        if (size := activation_bytes(planned.model.main)) is not None:
-            write_activations(finished.metadata_props, size)
-        if self.has_causal_attention:
-            write_causal(finished.metadata_props)
-        pairs = zip((*file_names.inputs, *file_names.outputs), (*names.inputs, *names.outputs), strict=True)
-        write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
-        warnings = [
-            *option_warnings(self.options, planned.model, finished, rewritten.product_counts),
-            *axis_warnings(main, file_names, self.options, normalized.stored_dims),
-            *dynamic_input_warnings(report.inputs, self.target),
-            *attention_warnings(finished),
-            *unaccelerated_warnings(finished, self.target),
-        ]
-        hints = [
-            *rewritten.notes,
-            *input_hints(report.inputs, dict(zip(names.inputs, file_main.inputs, strict=True))),
-            *output_hints(report.outputs, dict(zip(names.outputs, file_main.outputs, strict=True))),
-            *attention_hints(report.inputs, report.outputs, self.options, self.target),
-            *table_hints(finished, planned.model, quantizes_dynamically=_DYNAMIC_QUANTIZATION in self.traits),
-            *readable_hints(self.options, self.target, planned.model, report.nodes),
-        ]
-        report = replace(report, warnings=(*report.warnings, *warnings), hints=tuple(hints))
-        finished.producer_version, finished.doc_string = VERSION, doc_string(model)
-        write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
-        return ConvertedModel(finished, report, model)
+        model.producer_version, model.doc_string = VERSION, doc_string(source)
+        write_authored(model.metadata_props, facts(source, report.inputs, report.outputs))
+        return ConvertedModel(model, report, source)
 
     @property
     def has_causal_attention(self) -> bool:
@@ -302,6 +266,65 @@ class Pipeline:
             write_runtime(model.metadata_props, runtime)
         return RewrittenModel(model, nodes, transposes, operator_transposes, changed, declined, product_counts, notes)
 
+    # --- metadata and report ------------------------------------------------------------------
+
+    def _write_metadata(self, results: _StageResults) -> None:
+        """Write what the file and the options tell about the model to its metadata."""
+        normalized, names, metadata = results.normalized, results.names, results.rewritten.model.metadata_props
+        write_origin(metadata, results.signature_key, normalized.part)
+        write_lengths(metadata, normalized.lengths)
+        if (size := activation_bytes(results.planned.model.main)) is not None:
+            write_activations(metadata, size)
+        if self.has_causal_attention:
+            write_causal(metadata)
+        old_names = (*normalized.names.inputs, *normalized.names.outputs)
+        pairs = zip(old_names, (*names.inputs, *names.outputs), strict=True)
+        write_renames(metadata, {old: new for old, new in pairs if old != new})
+
+    def _report(self, results: _StageResults) -> Report:
+        """Return the report, with warnings of the lowering and the host only."""
+        (normalized, planned, rewritten, names), graph = results, results.rewritten.model.graph
+        main, file_main = planned.model.main, normalized.bound.main
+        tensor_metadata = describe_interface(normalized.model)
+        return replace(
+            build_report(
+                planned, rewritten, self.host, target=self.target.name, traits=self.traits, warnings=self.warnings
+            ),
+            inputs=graph_values(graph.inputs, names.inputs, main.inputs, file_main.inputs, tensor_metadata),
+            outputs=graph_values(graph.outputs, names.outputs, main.outputs, file_main.outputs, tensor_metadata),
+            signature=results.signature_key,
+            other_signatures=tuple(
+                entry.key
+                for entry in normalized.model.signatures
+                if entry is not normalized.signature and entry.key not in normalized.lengths
+            ),
+            signature_lengths=normalized.lengths,
+            repairs=normalized.repairs,
+            file_constants=_file_constants(normalized.bound),
+            constants=constant_bytes(rewritten.model),
+        )
+
+    def _model_warnings(self, results: _StageResults, report: Report) -> Iterator[str]:
+        """Yield warnings about the options, the inputs and the nodes of the model."""
+        normalized, planned, rewritten, _ = results
+        yield from option_warnings(self.options, planned.model, rewritten.model, rewritten.product_counts)
+        yield from axis_warnings(planned.model.main, normalized.names, self.options, normalized.stored_dims)
+        yield from dynamic_input_warnings(report.inputs, self.target)
+        yield from attention_warnings(rewritten.model)
+        yield from unaccelerated_warnings(rewritten.model, self.target)
+
+    def _hints(self, results: _StageResults, report: Report) -> Iterator[str]:
+        """Yield hints on how to use the model."""
+        normalized, planned, rewritten, names = results
+        file_main = normalized.bound.main
+        yield from rewritten.notes
+        yield from input_hints(report.inputs, dict(zip(names.inputs, file_main.inputs, strict=True)))
+        yield from output_hints(report.outputs, dict(zip(names.outputs, file_main.outputs, strict=True)))
+        yield from attention_hints(report.inputs, report.outputs, self.options, self.target)
+        quantizes_dynamically = _DYNAMIC_QUANTIZATION in self.traits
+        yield from table_hints(rewritten.model, planned.model, quantizes_dynamically=quantizes_dynamically)
+        yield from readable_hints(self.options, self.target, planned.model, report.nodes)
+
     @property
     def _is_symmetric(self) -> bool:
         return self.options.quantization == "symmetric"
@@ -327,6 +350,21 @@ class Pipeline:
         if assign.dtypes:
             write_weights(model.metadata_props, assign.dtypes)
         return assign.dtypes
+
+
+def _name_dimensions(model: ir.Model, normalized: Normalized, planned: PlannedModel, names: InterfaceNames) -> None:
+    """Name the dynamic dimensions of graph inputs and outputs."""
+    main, layout = planned.model.main, planned.layout.interface_layout
+    inputs = {
+        (names.inputs[k], layout_axes(layout(main.inputs[k])).index(axis)): name
+        for (k, axis), name in normalized.dimensions.items()
+    }
+    outputs = {
+        (name, layout_axes(layout(tensor)).index(axis)): SEQUENCE
+        for name, tensor in zip(names.outputs, main.outputs, strict=True)
+        for axis in normalized.sequence_axes(tensor)
+    }
+    name_dimensions(model, inputs, outputs)
 
 
 def packs_of(model: BoundModel) -> frozenset[str]:
