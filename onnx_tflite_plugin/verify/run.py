@@ -110,7 +110,7 @@ def verify(
         signature: key of the signature to run. By default the converted one. If several were converted, each of them, unless
             ``inputs`` or ``shapes`` is given.
         shapes: shapes of inputs with dynamic dimensions, by input name or position.
-        bisect: a folder for the submodels that differ, for a bug report.
+        bisect: a folder for the submodels that differ, for a bug report. A note states why they cannot be written.
         partial: accept a comparison that leaves out operators without a kernel; otherwise its verdict is inconclusive.
         host: the installed packs to use. The kernels of their handlers compute operators that LiteRT lacks.
         progress: called with the name of each stage as it begins.

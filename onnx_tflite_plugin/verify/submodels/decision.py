@@ -25,7 +25,7 @@ from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 from onnx_tflite_plugin.verify.submodels.comparer import SubmodelComparer
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
-from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubmodel, remove_submodels
+from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubmodel, save_all
 from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, Finding
 from onnx_tflite_plugin.verify.verification import CAUSE, NOT_COMPARED, Verification
 
@@ -224,9 +224,10 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
         return (
             f"no submodel was written: the ONNX model has no value for an operand of {operator_list}; {_UNOPTIMIZED_HINT}",
         )
-    remove_submodels(folder)
-    for name, submodel, _ in saved:
-        submodel.save(folder, name)
+    try:
+        save_all(folder, {name: submodel for name, submodel, _ in saved})
+    except OSError as error:  # the verdict is worth more than the files
+        return (f"the submodels were not written: {error.filename or folder}: {error.strerror or error}",)
     is_first_missing = saved[0][2] is not first_finding
     missing_text = f"the first difference is missing: the ONNX model has no value for an operand of {operator_list}"
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,8 +55,25 @@ class SavedSubmodel:
         return paths
 
 
-def remove_submodels(folder: Path) -> None:
-    """Remove the files of an earlier run, which may have written more submodels."""
+def save_all(folder: Path, submodels: Mapping[str, SavedSubmodel]) -> None:
+    """Write submodels by name, in place of those of an earlier run.
+
+    If writing fails, no submodel is left. Raises OSError.
+    """
+    is_new = not folder.exists()
+    _remove_submodels(folder)
+    try:
+        for name, submodel in submodels.items():
+            submodel.save(folder, name)
+    except OSError:
+        with suppress(OSError):
+            _remove_submodels(folder)
+            if is_new:
+                folder.rmdir()
+        raise
+
+
+def _remove_submodels(folder: Path) -> None:
     for name in SUBMODEL_FILES:
         (folder / name).unlink(missing_ok=True)
 

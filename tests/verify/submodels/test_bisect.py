@@ -14,6 +14,7 @@ from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.submodels import saving
 from tests.helpers.chains import chain
 from tests.helpers.command import Run
 
@@ -118,6 +119,24 @@ def test_bisect_lists_files_and_removes_those_of_an_earlier_run(tmp_path: Path) 
     assert re.match(r"  part   op \d EXP: max ", line)
     assert not (tmp_path / "part3.onnx").exists()
     assert (tmp_path / "mine.onnx").exists()
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_full_disk_does_not_hide_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool) -> None:
+    def write(path: Path, content: bytes) -> None:
+        if path.suffix == ".onnx":
+            raise OSError(28, "No space left on device", str(path))
+        path.write_bytes(content)
+
+    folder = tmp_path / "new"
+    if exists:
+        folder.mkdir()
+    monkeypatch.setattr(saving.files, "write", write)
+    verification = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=folder)
+    assert verification.verdict == "differs"
+    notice = f"the submodels were not written: {folder / 'part.onnx'}: No space left on device"
+    assert verification.notes[0] == notice
+    assert [*tmp_path.rglob("*")] == [folder] * exists
 
 
 def test_bisect_refuses_an_option_as_folder(run: Run, tmp_path: Path) -> None:
