@@ -22,7 +22,7 @@ from conformance.explanation import explain_missing_kernel
 from conformance.failures import Failures, describe_case_error, describe_wrong_refusal, format_on_one_line
 from conformance.inputs import inputs_of_runs
 from conformance.layout_errors import messages_on_axis_sizes
-from conformance.requirements import describe_unmet_requirements
+from conformance.requirements import describe_unmet_requirements, tested_packs
 from conformance.variants import Variant, channels_first, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.checked import did_you_mean
@@ -349,8 +349,8 @@ class CaseTrial:
 
         ``before``: messages on packs that were skipped before this conversion.
         """
-        tested = {*self.host.prefer, *(self.host.allowed_packs or ())} - {BUILTIN}
-        for pack, failures in self.host.hooks.failures.items() if tested else ():
+        tested = tested_packs(self.host)
+        for pack, failures in self.host.hooks.failures.items():
             if canonical_name(pack) in tested:
                 yield from (failed.reason for failed in failures if not any(failed.reason in text for text in before))
 

@@ -298,9 +298,11 @@ def _competing_handlers(pack: str, handlers: Sequence[dict[str, Any]]) -> Iterat
             entry["pack"] for entry in handlers if entry["code"] == row["code"] and entry["pack"] not in (pack, BUILTIN)
         }
         if row["pack"] == pack and competitors:
+            names = sorted({pack, *competitors})
+            remedies = " or ".join(f"--prefer {name}" for name in names)
             yield (
-                f"{row['code']}: {pack} and {' and '.join(sorted(competitors))} each have a handler for it, so a model with the "
-                f"operator is refused; uninstall a pack, or convert with --prefer {pack}"
+                f"{row['code']}: {' and '.join(names)} each have a handler for it, so a model with the operator is refused; "
+                f"uninstall a pack, or convert with {remedies}"
             )
 
 

@@ -66,12 +66,14 @@ class Fusions:
         except Failed as failed:
             self._warn(f"{failed.reason}; the fusion is skipped")
             return None
-        if problem := find_needs_problem(offer.needs, fusion):
-            self._warn(f"the entry point {offer.code} of {offer.pack} {problem}")
+        unknown_operators = ""
         if canonical_name(offer.pack) != BUILTIN:
             unknown_operators = find_unknown_operators(fusion, self._pattern_names)
             for problem in filter(None, (unknown_operators, find_unknown_predecessors(fusion, self._fusion_names))):
                 self._warn(f"the fusion {fusion.name} of {offer.pack} {problem}")
+        needs_problem = find_needs_problem(offer.needs, fusion)
+        if needs_problem and not unknown_operators:  # a misspelled operator of the pattern causes both
+            self._warn(f"the entry point {offer.code} of {offer.pack} {needs_problem}")
         return fusion
 
     def _pattern_names(self) -> set[str]:

@@ -81,7 +81,7 @@ class Hooks:
     def __init__(self, options: Mapping[str, Any], warn: Callable[[str], None]) -> None:
         self.options, self.warn = options, warn
         self.failures: dict[str, list[Failed]] = {}
-        self._skipped: set[tuple[str, str]] = set()  # (name of a hook, pack)
+        self._skipped: dict[tuple[str, str], Failed] = {}  # (name of a hook, pack) → failure
         self._code_by_plugin: dict[str, str] = {}  # for handlers only: plugin name → operator
         self._cached: dict[tuple[str, str], Sequence[Hook]] = {}  # (name of a hook, operator) → implementations
         self._manager = _Manager(hookspecs.PROJECT)
@@ -116,7 +116,11 @@ class Hooks:
         """Record a failure, and skip the hooks of the pack with these names from now on."""
         self._cached.clear()
         self.failures.setdefault(pack, []).append(failed)
-        self._skipped |= {(name, pack) for name in names}
+        self._skipped |= dict.fromkeys(((name, pack) for name in names), failed)
+
+    def skipped(self, name: str) -> dict[str, Failed]:
+        """Return {pack: failure} of the packs whose hook ``name`` is skipped."""
+        return {pack: failed for (hook, pack), failed in self._skipped.items() if hook == name}
 
     def implementations(self) -> list[tuple[str, str]]:
         """Return (pack, hook name) of all hooks except the host's own."""

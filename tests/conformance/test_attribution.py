@@ -210,6 +210,13 @@ def test_unexpected_node_names_the_fusion_that_emitted_it() -> None:
     )
 
 
+def test_fusion_that_did_not_apply_comes_before_missing_nodes() -> None:
+    case = net("MINIMUM", "x", lambda model: clip(model, np.float32([-1, 0, 0.5])), fusions=["SOFT"], nodes={"Clip": 1})
+    first, second = run_case(case, Host(packs="builtin")).reasons
+    assert "the fusion SOFT was not loaded" in first
+    assert "expected 1 Clip nodes, found 0" in second
+
+
 def test_difference_without_pack_fusions_is_not_attributed_to_one() -> None:
     wrong = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.abs(x))(lambda ctx, x: x)
     result = run_case(unary(CODE, "float32", tensor(2, 3)), Host(handlers={CODE: wrong}, prefer=["inline"]))

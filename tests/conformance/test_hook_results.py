@@ -62,3 +62,14 @@ def test_wrong_hook_makes_a_case_fail(
 def test_failing_hook_of_another_pack_does_not_fail_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_with_hook(tmp_path, monkeypatch, "1 / 0", {})
     assert run_case(net("SUB", "names", subtract), Host()).status == "passed"
+
+
+def test_failing_hook_is_the_only_reason_of_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host skips the hook after its first failure."""
+    renames = {"vendor/a": "a"}
+    run_with_hook(tmp_path, monkeypatch, "1 / 0", renames)
+    host = Host(prefer=["naming"])
+    for _ in range(2):
+        result = run_case(net("SUB", "names", subtract, renames=renames), host)
+        (reason,) = result.reasons
+        assert "hook rename of naming failed: ZeroDivisionError" in reason

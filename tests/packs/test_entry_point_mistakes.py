@@ -89,10 +89,12 @@ def test_competing_handlers_are_a_problem_of_both_packs(tmp_path: Path, write_pa
         "",
         "[onnx_tflite_plugin.handlers]\nCUSTOM.Acme = author.acme:acme\n",
     )
-    for pack, other_pack in (("author", "second"), ("second", "author")):
+    problem = "CUSTOM.Acme: author and second each have a handler for it"
+    for pack in ("author", "second"):
         listed = CliRunner().invoke(cli, ["handlers", "--pack", pack])
         assert listed.exit_code == 1
-        assert f"CUSTOM.Acme: {pack} and {other_pack} each have a handler for it" in listed.output
+        assert problem in listed.output
+    assert CliRunner().invoke(cli, ["handlers"]).output.count(problem) == 1
 
 
 def test_missing_custom_prefix_is_reported_once(failing_output: FailingOutput) -> None:

@@ -144,6 +144,11 @@ def test_unknown_operator_in_a_pattern_is_reported_with_a_suggestion() -> None:
     )
 
 
+def test_misspelled_operator_of_a_pattern_is_not_also_an_entry_point_problem() -> None:
+    _, (warning,) = load_fusions(None, offer("misspelled", " [ABS]"))
+    assert "entry point" not in warning
+
+
 beside = fuse_pattern("BESIDE", Call("ABS", x, siblings=(Call("NEGG", Call("SIGNN", x)),)))
 pair = fuse_pattern("PAIR", Call("ABS", x, siblings=(Call("SIGN", x),)))
 
