@@ -28,7 +28,7 @@ class Wire(NamedTuple):
 
 
 class LabelingProblem(NamedTuple):
-    """Labeling problem. ``prices[i][x]``: the cost of label x at variable i, without wires."""
+    """Labeling problem. ``prices[i][x]``: the own cost of label x at variable i."""
 
     prices: tuple[tuple[int, ...], ...]
     wires: tuple[Wire, ...]

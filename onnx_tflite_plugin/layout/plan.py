@@ -148,7 +148,7 @@ def plan_layout(
 def _interface_endpoints(
     candidates: Mapping[Tensor, Sequence[TensorLayout]], first_variable: int
 ) -> dict[Tensor, Endpoint]:
-    """Return the endpoint of each free graph input and output, in order of their variables."""
+    """Return the endpoints of free graph inputs and outputs, by increasing variable."""
     tensors = sorted(candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
     return {
         tensor: Endpoint(variable, candidates[tensor], "graph input or output")

@@ -39,7 +39,7 @@ def propagate_layouts(
     price: Callable[[LayoutConstraint, OperatorLayout], int],
     boundaries: Sequence[BoundaryValue] = (),
 ) -> tuple[dict[Bound, list[OperatorLayout]], dict[Tensor, list[TensorLayout]]]:
-    """Return candidate layouts of flexible operators, and of free graph inputs and outputs.
+    """Return candidate layouts of flexible operators and of free inputs and outputs.
 
     An operator that no layout reaches keeps the file's layout. The file's layout is also a candidate if any other candidate
     has an operator cost. All users of one state share the candidates of ``representatives[user]``. New permutations are

@@ -56,7 +56,7 @@ class SlotAxes(NamedTuple):
     sizes: Mapping[str, int | None]
 
     def inner_size(self, axis: int, letter: str) -> int:
-        """Return the number of elements of the axis per step of the letter."""
+        """Return the number of elements per step of a letter: W for h in the axis (h w)."""
         group = self.groups[axis]
         return prod(self.sizes[inner] or 1 for inner in group[group.index(letter) + 1 :])
 

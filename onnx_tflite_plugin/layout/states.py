@@ -15,16 +15,16 @@ Groups = Mapping[str, tuple[Bound, ...]]
 def state_groups(
     model: BoundModel, constraints: Mapping[Bound, LayoutConstraint], keeps_source_layout: Callable[[Tensor], bool]
 ) -> tuple[Groups, frozenset[Bound]]:
-    """Return the users of each state with a planned layout, and the users of other states.
+    """Return the users of each state with a planned layout; users of other states.
 
     A state keeps the file's layout if its shape differs between users, or if ``keeps_source_layout`` is true for one of
     its tensors. If the users of some state are not all known, every state keeps the file's layout.
     """
-    groups, complete = users_by_key(model)
+    groups, is_complete = users_by_key(model)
     planned_groups = {
         key: group
         for key, group in groups.items()
-        if complete
+        if is_complete
         and len({_slot_sizes(constraints[bound]) for bound in group}) == 1
         and not any(keeps_source_layout(state_tensor(bound)) for bound in group)
     }

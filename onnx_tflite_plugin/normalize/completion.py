@@ -81,7 +81,7 @@ class Completion:
         return with_graph(self.prefill.sized.model, graph), outputs
 
     def _missing_operators(self, outputs: Iterable[Tensor]) -> list[Operator]:
-        """Return the decode operators that compute ``outputs`` and that the prefill graph lacks."""
+        """Return the decode operators that ``outputs`` need and the prefill graph lacks."""
         needed = {location_of(tensor) for tensor in outputs}
         missing: list[Operator] = []
         for op in reversed(self.decode.subgraph.operators):

@@ -50,9 +50,10 @@ def cut(
     _check_computed(operators, {*starts, *main.inputs}, zip(ends, outputs, strict=False))
     used = {tensor for op in operators for tensor in op.inputs if tensor is not None} | set(ends)
     remaining_inputs = [
-        (tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in used
+        (tensor, name)
+        for tensor, name in zip(main.inputs, names.inputs, strict=True)
+        if tensor in used and tensor not in starts
     ]
-    remaining_inputs = [(tensor, name) for tensor, name in remaining_inputs if tensor not in starts]
     unused = [name for tensor, name in zip(starts, inputs_at, strict=True) if tensor not in used]
     if unused:
         subject = "this input" if len(unused) == 1 else "these inputs"

@@ -221,7 +221,7 @@ class ShapeDerivation:
         declared_shape: Dims | None,
         resized: Collection[Tensor],
     ) -> Mapping[Tensor, Dims] | None:
-        """Return the results' shapes if they follow without lowering the operator, else None.
+        """Return the results' shapes if they are known without lowering, else None.
 
         This is the case for operators that access resources or states, or call subgraphs. ``resized``: operands with new
         sizes.
@@ -319,7 +319,7 @@ class ShapeDerivation:
 
 
 def is_consistent(stored: Dims, derived: Dims) -> bool:
-    """True if a stored shape agrees with a derived shape, and no 0 becomes dynamic."""
+    """True if a stored shape agrees with a derived shape; 0 must not become dynamic."""
     return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 

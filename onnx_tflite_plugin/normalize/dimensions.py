@@ -68,9 +68,9 @@ def _samples(names: Mapping[InputAxis, str]) -> tuple[int, int]:
 
 
 def _sample_sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
-    """Return a distinct sample size per name.
+    """Return a distinct sample size per name: 101, 111 and 121 for ``start`` 101.
 
-    The distances of sizes depend on ``start``, so that no two sizes differ by the same constant in both samples.
+    The step between sizes depends on ``start``, so that no two sizes have the same difference in both samples.
     """
     return {name: start + isqrt(start) * k for k, name in enumerate(dict.fromkeys(names.values()))}
 

@@ -54,7 +54,7 @@ def examine(model: Model, host: Host, target: Target, opset: int) -> Examination
 
 
 def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with all declarations of main operators that can be read."""
+    """Read the declarations of main operators, except those that cannot be read."""
     operators = []
     for bound in model.main.operators:
         try:

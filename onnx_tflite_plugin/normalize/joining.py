@@ -166,9 +166,9 @@ def _input_pairs(model: Model, decode: Signature, signature: Signature) -> list[
 
 
 def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
-    """Return the number of tokens of a prefill signature: the input size that is 1 in ``decode``.
+    """Return the number of tokens of a prefill signature.
 
-    Raises Misaligned if the inputs of the signatures differ in several sizes.
+    This is the input size that is 1 in ``decode``.     Raises Misaligned if the inputs of the signatures differ in several sizes.
     """
     sizes: set[int] = set()
     for decode_tensor, tensor in _input_pairs(model, decode, signature):

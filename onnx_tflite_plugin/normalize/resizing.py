@@ -232,7 +232,7 @@ def _sample_shapes(
 
 
 def _describe_bad_samples(tensor: Tensor, sampled: Sequence[Dims], model: Model, kind: str) -> str:
-    """Return why a tensor's sampled shapes cannot be one dynamic shape; "" if they can.
+    """Return why sampled shapes cannot be one dynamic shape; "" if they can.
 
     The first sample has the stored sizes.
     """

@@ -19,10 +19,10 @@ def snippet(path: str, inputs: Sequence[GraphValue], *, states: bool = False, do
     A model with states runs in this package's session, which passes the states from run to run. ``domains``: operator
     domains that need a library of kernels.
     """
-    arrays = [(repr(graph_value.name), _array(graph_value)) for graph_value in inputs]
+    arrays = [(repr(graph_value.name), _array_code(graph_value)) for graph_value in inputs]
     feeds = "{" + ", ".join(f"{name}: {array}" for name, array in arrays) + "}"
     if len(feeds) > _MAX_FEEDS_LENGTH and arrays:
-        feeds = "{\n" + "".join(_entry(name, array) for name, array in arrays) + "}"
+        feeds = "{\n" + "".join(_feed_line(name, array) for name, array in arrays) + "}"
     options_code, options_argument = "", ""
     if domains:
         options_code = (
@@ -44,7 +44,7 @@ def snippet(path: str, inputs: Sequence[GraphValue], *, states: bool = False, do
     )
 
 
-def _entry(name: str, array: str) -> str:
+def _feed_line(name: str, array: str) -> str:
     """Return an input of a snippet with one input per line.
 
     The array is on the next line if it does not fit after the name.
@@ -53,7 +53,7 @@ def _entry(name: str, array: str) -> str:
     return line if len(line) - 1 <= _MAX_LINE_LENGTH else f"    {name}:\n        {array},\n"
 
 
-def _array(graph_value: GraphValue) -> str:
+def _array_code(graph_value: GraphValue) -> str:
     shape = tuple(size if isinstance(size, int) else 1 for size in graph_value.shape)
     if graph_value.dtype == "string":
         return f"np.full({shape}, '', object)"

@@ -156,7 +156,7 @@ class Editor:
             gc.collect()
 
     def _rebuild(self, user: ir.Node, value: ir.Value, transform: Callable[[Array, float], Array]) -> ir.Value:
-        """Return the transformed constant, and emit the nodes that dequantize it before ``user``."""
+        """Store the transformed constant; emit nodes that dequantize it before ``user``."""
         array, node = constant(value), value.producer()
         if array is not None:
             return self.store(transform(array, 0), like=value)
@@ -187,7 +187,7 @@ class Editor:
 
 
 def clear_metadata(value: ir.Value) -> None:
-    """Remove the metadata of a value, which no longer holds the tensor that the metadata names."""
+    """Remove the metadata of a value that no longer holds the named tensor."""
     remove_converter_entries(value.metadata_props)
 
 

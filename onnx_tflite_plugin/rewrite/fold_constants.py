@@ -25,7 +25,7 @@ class _Conversion(NamedTuple):
 
 
 class FoldConstants(InPlacePass):
-    """Replace Casts of half-precision constants and Reshapes of constants by constants."""
+    """Fold Casts of half-precision constants, and Reshapes of constants."""
 
     def call(self, model: ir.Model) -> PassResult:
         graph = model.graph

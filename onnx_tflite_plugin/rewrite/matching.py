@@ -134,7 +134,7 @@ class Affine(NamedTuple):
         return self.scale.size == 1
 
     def tile(self, repeats: int, integers: Array | None = None) -> Affine:
-        """Return the constant with its first axis repeated, and per-axis parameters likewise.
+        """Return the constant with first axis and per-axis parameters repeated.
 
         ``integers``: if given, the quantized values of the result.
         """

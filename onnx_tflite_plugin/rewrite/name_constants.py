@@ -285,7 +285,7 @@ def _shared_name(node_slots: Sequence[tuple[ir.Node, int]], opset: int) -> str |
 
 
 def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:
-    """Return a name from the result of the node and the role: ``attention/Slice#1/starts``.
+    """Return a name from the node's result and the role: ``attention/Slice#1/starts``.
 
     If the result has the name of the operator, the constant's name includes the node's type. Scales are named
     ``pool/operand_scale`` or ``pool/result_scale``.

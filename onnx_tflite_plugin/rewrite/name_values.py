@@ -124,7 +124,7 @@ def _name_tensors(graph: ir.Graph, fixed_values: set[ir.Value]) -> dict[ir.Value
 
 
 def _suffix(value: ir.Value, node: ir.Node, variant: str, graph_value: ir.Value | None) -> str:
-    """Return the suffix that distinguishes a value from other values of the same tensor.
+    """Return the suffix that distinguishes the values of one tensor.
 
     ``graph_value``: the graph input or output of the same tensor, if any.
     """
@@ -265,7 +265,7 @@ def _describe_output(node: ir.Node, value: ir.Value, opsets: Mapping[str, int]) 
 def _name_before(
     node: ir.Node, value: ir.Value, tensor_names: dict[ir.Value, tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """Return stem and suffix of a value whose only user computes a TFLite tensor from it.
+    """Return stem and suffix of a value whose only user computes a TFLite tensor.
 
     The stem is the tensor's. The suffix depends on the user: ``:unquantized`` before a QuantizeLinear. Between value and
     tensor, there may be several activations, reshapes or QuantizeLinear nodes. Return None if the tensor belongs to another

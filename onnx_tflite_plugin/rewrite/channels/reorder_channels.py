@@ -45,7 +45,7 @@ class Reordering(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]]:
-    """Yield the inputs of convolutions whose sums a different channel order may make exact.
+    """Yield the inputs of convolutions that may become exact in another channel order.
 
     Each input comes with all layers, and with the set of values tried so far, which ``check`` extends.
     """
@@ -135,9 +135,9 @@ class Layer:
 
     @property
     def can_gain(self) -> bool:
-        """True if a different order of channels may save time by exact int8 weights.
+        """True if a different channel order may make the int8 weights exact.
 
-        Small convolutions save too little.
+        Small convolutions are excluded, because they save too little time.
         """
         if self.weights is None or self.cost < MIN_MULTIPLICATIONS:
             return False
@@ -180,7 +180,7 @@ def pair_rows(rows: Array) -> list[int] | None:
         if matching.partner[row] < 0 and not matching.pair_first(row):
             unpaired.append(row)
             candidates |= matching.compatible_mask(row)
-            # Unpaired rows are not compatible with each other, so each of them needs one of the candidates.
+            # Unpaired rows are not compatible with each other, so each needs its own partner among the candidates.
             if len(unpaired) > candidates.sum():
                 return None
     unrestricted = [

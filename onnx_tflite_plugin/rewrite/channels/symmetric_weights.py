@@ -229,7 +229,7 @@ class NewWeights:
     def with_zero_point_0(self, centered: Array | None = None) -> NewWeights:
         """Return these weights with a zero point of 0.
 
-        ``centered``: values that replace the weights minus their zero point.
+        ``centered``: the new weights; by default, the current weights minus their zero point.
         """
         integers = (_subtract_zero_point(self.weights) if centered is None else centered).astype(np.int8)
         return replace(
@@ -241,10 +241,8 @@ class NewWeights:
 
         Zeros are appended up to ``size`` channels.
         """
-        weights, bias = (
-            _extend_constant(self.weights, copied_channels, size),
-            self.bias and _extend_constant(self.bias, copied_channels, size),
-        )
+        weights = _extend_constant(self.weights, copied_channels, size)
+        bias = self.bias and _extend_constant(self.bias, copied_channels, size)
         return replace(self, weights=weights, bias=bias)
 
     def with_channels(self, copied_channels: list[int], size: int, split: bool) -> NewWeights:

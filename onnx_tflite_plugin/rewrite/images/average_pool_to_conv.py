@@ -1,4 +1,4 @@
-"""Compute a quantized average by a depthwise convolution or a matrix multiplication.
+"""Compute a quantized average by a depthwise convolution or a MatMul.
 
 Integer kernels of AveragePool take 2 to 3 ns per element of each window, ten times as long as those of a convolution. If every
 window lies inside the image, the average is a depthwise convolution with weights of 1.
@@ -40,7 +40,7 @@ _OTHER_NODES_TIME = 10_000_000  # femtoseconds of the nodes around the matrix mu
 
 
 def check(pool: ir.Node) -> Average | Decline:
-    """Return the quantized average if a convolution or matrix multiplication is faster."""
+    """Return the quantized average if a convolution or a MatMul is faster."""
     average = Average.of(pool)
     is_faster = average.is_inside or average.is_matmul_faster
     return average if is_faster else Decline("a matrix multiplication is not faster, or its factors exceed 8 bits")

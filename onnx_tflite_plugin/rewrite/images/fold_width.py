@@ -274,7 +274,7 @@ def emit_folded(editor: Editor, match: Match) -> ir.Value:
     weights = folding.folded_weights(conv, window)
     shape = [-1, height, width // folding.image_columns, folding.image_columns * channels]
     value = editor.emit("Transpose", editor.emit("Reshape", match.image.value, shape), perm=CHANNELS_FIRST)
-    value = _quantize(editor, value, match.image)
+    value = _emit_quantize_nodes(editor, value, match.image)
     operands = [editor.dequantize(conv.weights.tile(folding.result_columns, weights))]
     if conv.bias is not None:
         operands.append(editor.dequantize(conv.bias.tile(folding.result_columns)))
@@ -296,18 +296,18 @@ def _emit_unfolded(editor: Editor, match: Match) -> ir.Value:
     assert image.channels_first is not None
     assert image.value is not None
     value = editor.clone_on(image.channels_first, image.value)
-    value = editor.emit("Conv", _quantize(editor, value, image), *operands, like=conv.node)
+    value = editor.emit("Conv", _emit_quantize_nodes(editor, value, image), *operands, like=conv.node)
     return editor.clone_on(conv.quantize, value)
 
 
-def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
+def _emit_quantize_nodes(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
     for node in image.quantize_nodes:
         value = editor.clone_on(node, value)
     return value
 
 
 def image_of(data: ir.Node) -> Image | None:
-    """Return the channels-last image that a convolution reads after a conversion.
+    """Return the channels-last image that is converted for a convolution.
 
     ``data``: the DequantizeLinear before the convolution. Return ``None`` if the image is not converted to channels
     first.

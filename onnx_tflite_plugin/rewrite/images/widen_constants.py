@@ -128,20 +128,20 @@ def check_quantized(node: ir.Node) -> QuantizedElementwise:
 
 def rewrite_quantized(editor: Editor, elementwise: QuantizedElementwise) -> None:
     """Emit the operator with the repeated constant, between Reshapes."""
-    batch, image = elementwise.shape[0], [size or 0 for size in elementwise.shape[1:]]
-    rows = _wide_shape(image)
+    batch, image_shape = elementwise.shape[0], [size or 0 for size in elementwise.shape[1:]]
+    wide_shape = _wide_shape(image_shape)
     repeated = elementwise.constant._replace(
-        integers=np.tile(elementwise.integers.reshape(-1), rows[-1] // elementwise.integers.size)
+        integers=np.tile(elementwise.integers.reshape(-1), wide_shape[-1] // elementwise.integers.size)
     )
     with editor.replacing(elementwise.node):
-        value = editor.clone_on(elementwise.data, editor.emit("Reshape", elementwise.data.inputs[0], [-1, *rows]))
+        value = editor.clone_on(elementwise.data, editor.emit("Reshape", elementwise.data.inputs[0], [-1, *wide_shape]))
         operands = [value, editor.dequantize(repeated)]
         value = editor.emit(
             elementwise.node.op_type, *(operands if elementwise.slot else operands[::-1]), like=elementwise.node
         )
         value = editor.clone_on(elementwise.quantize, value)
-        value.shape = ir.Shape([batch, *rows])
-        value = editor.emit("Reshape", value, [-1, *image])
+        value.shape = ir.Shape([batch, *wide_shape])
+        value = editor.emit("Reshape", value, [-1, *image_shape])
     editor.replace_value(elementwise.quantize.outputs[0], value)
 
 

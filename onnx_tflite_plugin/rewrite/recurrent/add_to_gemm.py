@@ -44,7 +44,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Depth
 
 
 def check(place: tuple[ir.Node, Depths]) -> Match | Decline:
-    """Return the match if an operand is a Gemm without bias, with the shape of the sum."""
+    """Return the match if an operand is a Gemm without bias, in the sum's shape."""
     add, depths = place
     match = _match_constant_addend(add)
     if match is not None:
@@ -78,7 +78,7 @@ add_to_gemm = RewriteRule(pattern, check, rewrite)
 
 def _match_constant_addend(add: ir.Node) -> Match | None:
     for value, addend in _operands(add):
-        if constant(addend) is not None and _fits(addend, value, add):
+        if constant(addend) is not None and _has_shape_of_sum(addend, value, add):
             gemms = [*_gemm_chain(value)]
             if gemms and len(gemms[-1].inputs) == 2:
                 return Match(add, value, addend, gemms, is_constant=True)
@@ -90,7 +90,7 @@ def _matches_of_computed_addend(add: ir.Node) -> Iterator[Match]:
     for value, addend in _operands(add):
         reshape = producer(value, "Reshape") if only_user(value, "Add") else None
         rows = value if reshape is None else reshape.inputs[0]
-        if rows is None or not only_user(rows, "Add", "Reshape") or not _fits(addend, rows, add):
+        if rows is None or not only_user(rows, "Add", "Reshape") or not _has_shape_of_sum(addend, rows, add):
             continue
         gemm = _plain_gemm(rows)
         if gemm is not None and len(gemm.inputs) == 2:
@@ -105,7 +105,7 @@ def _operands(add: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
 
 
 def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
-    """Yield the Gemm that computes a value, the Gemm that computes its bias, and so on.
+    """Yield the Gemm that computes a value, the Gemm that computes its bias, etc.
 
     Each result must have only one user.
     """
@@ -128,7 +128,7 @@ def _plain_gemm(value: ir.Value) -> ir.Node | None:
     return None if gemm.attributes.keys() & {"alpha", "beta"} else gemm
 
 
-def _fits(addend: ir.Value, rows: ir.Value, add: ir.Node) -> bool:
+def _has_shape_of_sum(addend: ir.Value, rows: ir.Value, add: ir.Node) -> bool:
     """True if ``rows`` has the shape of the sum, so that only ``addend`` is broadcast.
 
     For dynamic dimensions, this must hold for all sizes.

@@ -71,7 +71,7 @@ class Row:
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Mapping[int, Row]]:
-    """Yield the rows of each tensor that are multiplied by the same matrix, by row index."""
+    """Yield rows of a tensor that are multiplied by the same matrix, by row index."""
     rows: dict[tuple[ir.Value, Hashable], dict[int, Row]] = {}
     for node in nodes_of(model.graph, "Gemm"):
         if row := Row.of(node):
@@ -117,7 +117,7 @@ def _gathered_row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
 def _matrix_key(value: ir.Value | None) -> Hashable:
     """Return a key that is the same for equal matrices.
 
-    Separate nodes may dequantize the matrix for each product.
+    Each Gemm may have its own nodes that dequantize the matrix.
     """
     array, node = constant(value), producer(value, "Cast", "DequantizeLinear", "Mul")
     if array is not None:

@@ -46,9 +46,9 @@ def check(reshape: ir.Node) -> Match:
 
 
 def rewrite(_: Editor, match: Match) -> None:
-    """Replace a chain of Reshapes by its last one, or remove it if it is useless.
+    """Remove all Reshapes of a chain except the last one.
 
-    The metadata of values within the chain is copied to the remaining values.
+    The last one is removed too if it is useless.     The metadata of values within the chain is copied to the remaining values.
     """
     target, reshaped = constant(match.reshape.inputs[1]), match.reshape.inputs[0]
     while reshaped is not None and reshaped is not match.value:

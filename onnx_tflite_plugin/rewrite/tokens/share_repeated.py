@@ -40,7 +40,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Pair]:
 
 
 def check(pair: Pair) -> Pair:
-    """Return the pair if the second result is neither a TFLite tensor nor a graph output."""
+    """Return the pair if the second result is no TFLite tensor and no graph output."""
     (value,) = pair.node.outputs
     require(not value.is_graph_output() and not holds_tensor(value.metadata_props))
     return pair

@@ -31,7 +31,7 @@ MAX_GROWTH = 2**20  # maximum bytes of the copies of one constant that several n
 
 
 class AssignWeightDtypes(InPlacePass):
-    """Assign a dtype to all int8 operands of Conv, Gemm, MatMul and their integer variants.
+    """Assign a dtype to all int8 operands of convolutions and matrix multiplications.
 
     ``option``: the value of ``--weights-dtype``, which applies to weights whose sums overflow on some processors.
     ``"auto"`` selects their dtype at load time, ``"uint8"`` converts them, ``"int8"`` and ``"keep"`` leave them unchanged,
@@ -294,7 +294,7 @@ class _DtypeAssignment:
         return self._probe
 
     def _replace(self, operand: Int8Operand, emit: Callable[[], ir.Value]) -> None:
-        """Call ``emit`` at the insertion point, and replace the operand or node by its value."""
+        """Emit a value at the insertion point; replace the operand or node by it."""
         # Rearranged weights are replaced for all their readers at once; after that, their DequantizeLinear is unused.
         if not operand.is_rearranged or (operand.dequantize is not None and operand.dequantize.outputs[0].uses()):
             with self.editor.replacing(operand.insertion_point):

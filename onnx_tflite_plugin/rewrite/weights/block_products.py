@@ -81,7 +81,7 @@ def find_block_matmul(node: ir.Node) -> BlockMatMul:
 
 
 def check(node: ir.Node) -> BlockMatMul:
-    """Return the matrix multiplication if MatMulNBits supports it and its weights are not shared."""
+    """Return the node if MatMulNBits supports it and its weights are not shared."""
     matmul = find_block_matmul(node)
     require(len(matmul.dequantize.outputs[0].uses()) == 1, "the weights have other users")
     require(

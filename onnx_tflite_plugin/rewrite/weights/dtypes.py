@@ -1,4 +1,4 @@
-"""Names of the weight dtypes of 8-bit operators, and constants of the processor probe.
+"""Names of 8-bit weight dtypes, and constants of the processor probe.
 
 The pass that assigns dtypes writes the names into the model. The summary and ``verify`` read them.
 """

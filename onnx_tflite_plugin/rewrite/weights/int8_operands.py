@@ -1,4 +1,4 @@
-"""Int8 operands of convolutions and matrix multiplications, and the overflow of sums.
+"""Int8 operands of matrix multiplications and convolutions: overflow of sums.
 
 Each element of a result is a sum of products. Each product is an activation times a weight.
 
@@ -85,7 +85,7 @@ INTEGER_OPERATORS: dict[str, dict[int, tuple[ToRows, int]]] = {
 
 @dataclass(frozen=True)
 class Int8Operand:
-    """The int8 operand ``slot`` of ``node``, which is a convolution or matrix multiplication.
+    """The int8 operand ``slot`` of ``node``, a convolution or matrix multiplication.
 
     ``stored``: the quantized operand. ``dequantize``: the DequantizeLinear between ``stored`` and ``node``, if any.
     ``to_rows``: the function that returns the operand as rows. ``weights``: the array of ``stored`` if it is constant.
@@ -151,7 +151,7 @@ def overflows(rows: Array) -> bool:
 
 
 def int8_operands(model: ir.Model) -> Iterator[Int8Operand]:
-    """Yield the int8 operands of convolutions and matrix multiplications in all graphs.
+    """Yield int8 operands of convolutions and matrix multiplications in all graphs.
 
     Both operands of a node may be int8: the sum of two products -128 * -128 overflows on ARM64.
     """

@@ -64,7 +64,7 @@ class _Separation:
     def __init__(self, editor: Editor) -> None:
         self.editor = editor
         self._used_constants: set[ir.Value] = set()
-        self._uint8: dict[ir.Value, ir.Value] = {}
+        self._uint8_constants: dict[ir.Value, ir.Value] = {}
 
     def separate(self, node: ir.Node, integers: ir.Value) -> int:
         """Give a node its own integers and zero point; return the number of copies.
@@ -113,13 +113,13 @@ class _Separation:
 
     def _convert_to_uint8(self, node: ir.Node, integers: ir.Value, array: Array) -> None:
         """Store a DequantizeLinear's integers as uint8, for all nodes that share them."""
-        if integers not in self._uint8:
-            self._uint8[integers] = self.editor.store(_shift_to_uint8(array), like=integers)
+        if integers not in self._uint8_constants:
+            self._uint8_constants[integers] = self.editor.store(_shift_to_uint8(array), like=integers)
         zero_point = _operand(node, 2)
         old_zero_point = np.asarray(0, np.int8) if zero_point is None else constant(zero_point)
         assert old_zero_point is not None
         node.resize_inputs(3)
-        node.replace_input_with(0, self._uint8[integers])
+        node.replace_input_with(0, self._uint8_constants[integers])
         node.replace_input_with(2, self.editor.store(_shift_to_uint8(old_zero_point), like=zero_point))
 
 

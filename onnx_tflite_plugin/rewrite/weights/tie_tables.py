@@ -70,7 +70,7 @@ def _has_packed_weights(table: ir.Value, matmul: BlockMatMul) -> bool:
 
 
 def _shared_scales(table: ir.Value, matmul: BlockMatMul) -> ir.Value | Array | None:
-    """Return the scales for MatMulNBits if the table has the same scales as the weights.
+    """Return the scales for MatMulNBits if table and weights have the same scales.
 
     Return the table's stored scales if they are per block, or the scales of the weights if the table's are per row.
     """
