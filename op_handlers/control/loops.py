@@ -132,35 +132,35 @@ def runtime_trip_count(
     return ctx.ops.Max(ctx.ops.Cast(trip_count, to="int64"), np.int64(0))
 
 
-def counter_value(ctx: Context, k: int, steps: Value | np.int64, initial_count: int) -> Value:
+def counter_value(ctx: Context, slot: int, steps: Value | np.int64, initial_count: int) -> Value:
     """Return a counter's value after ``steps`` iterations."""
-    dtype = ctx.op[k].dtype
+    dtype = ctx.op[slot].dtype
     if isinstance(steps, np.int64):
         return ctx.constant_value(np.asarray(steps + initial_count, dtype))
     value = ctx.ops.Cast(steps, to=dtype)
-    return ctx.ops.Add(value, ctx.scalar(initial_count, k)) if initial_count else value
+    return ctx.ops.Add(value, ctx.scalar(initial_count, slot)) if initial_count else value
 
 
 def assemble_array(
-    ctx: Context, results: Sequence[Tensor], k: int, row: Tensor, rows: Value, initial: Value | None
+    ctx: Context, results: Sequence[Tensor], slot: int, row: Tensor, rows: Value, initial: Value | None
 ) -> Value:
     """Return an array whose first rows were written by a loop, in planned layout.
 
-    ``results``: the outputs of the body. ``k``: the slot of the array. ``row``: the body's tensor of one row.
+    ``results``: the outputs of the body. ``slot``: the slot of the array. ``row``: the body's tensor of one row.
     ``initial``: the array before the loop; None if the loop wrote all rows.
     """
     ops = ctx.ops
-    if row.rank == ctx.op[k].rank:
+    if row.rank == ctx.op[slot].rank:
         rows = ops.Squeeze(rows, [1])
     result_index = next((j for j, tensor in enumerate(results) if tensor is row), None)
     stacked_axes = [
         0,
-        *(axis + 1 for axis in (range(ctx.op[k].rank - 1) if result_index is None else ctx.perm(~result_index))),
+        *(axis + 1 for axis in (range(ctx.op[slot].rank - 1) if result_index is None else ctx.perm(~result_index))),
     ]
-    perm = [stacked_axes.index(axis) for axis in ctx.perm(k)]
+    perm = [stacked_axes.index(axis) for axis in ctx.perm(slot)]
     rows = rows if perm == sorted(perm) else ops.Transpose(rows, perm=perm)
     if initial is None:
         return rows
-    row_axis = ctx.axis(0, k)
+    row_axis = ctx.axis(0, slot)
     row_count = ops.Slice(ops.Shape(rows), [row_axis], [row_axis + 1])
     return ops.Concat(rows, ops.Slice(initial, row_count, [2**31 - 1], [row_axis]), axis=row_axis)

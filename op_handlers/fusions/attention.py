@@ -87,7 +87,10 @@ def _swaps_last_two(match: Match) -> bool:
 def grouped_axes(instance: Instance) -> str:
     """Return the axes of rows and matrices, whose batch axes have separate letters."""
     op = instance.op
-    rows, result = ([*(f"a{i}" for i in range(op[k].rank - 2)), "m", last] for k, last in ((0, "k"), (out(0), "n")))
+    rows, result = (
+        [*(f"a{i}" for i in range(op[slot].rank - 2)), "m", last_letter]
+        for slot, last_letter in ((0, "k"), (out(0), "n"))
+    )
     matrix = ["n", "k"] if op.options.transposed else ["k", "n"]
     scale_axes = [None] if op.tensor(2) is not None else []
     return format_axes([rows, [*(f"b{i}" for i in range(op[1].rank - 2)), *matrix], *scale_axes], result)

@@ -65,8 +65,10 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
     if cell_signature(layers[0]) != cell_signature(layers[1]):
         return Decline("the directions have cells of different kinds or sizes")
     output_reversal = next((call for call in match.calls if call.code == REVERSE and call is not REVERSED), None)
-    expected_axes = [*((match[time_axis], 0),), *(((match[output_time_axis], 1),) if output_reversal else ())]
-    if any((axes.array.reshape(-1) % 3).tolist() != [axis] for axes, axis in expected_axes):
+    reversed_axes = [(match[time_axis], 0)]
+    if output_reversal:
+        reversed_axes.append((match[output_time_axis], 1))
+    if any((axes.array.reshape(-1) % 3).tolist() != [expected_axis] for axes, expected_axis in reversed_axes):
         return Decline("REVERSE_V2 reverses an axis other than time")
     if output_reversal is None:
         backward_results = tuple(mark_backward(result) for result in layers[1].results)

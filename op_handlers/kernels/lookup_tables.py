@@ -33,8 +33,7 @@ def interpolated_table(function: RealFunction) -> Callable[[Instance], Array]:
 
     The kernel interpolates between samples; where a function is steep, its error is thousands of LSB. Infinite results
     become the minimum or maximum of the output. The output's zero point affects only these bounds; the kernel does not
-    add it to results.
-    Source: LUTPopulateInt16 (internal/common.h).
+    add it to results. Source: LUTPopulateInt16 (internal/common.h).
     """
 
     def table(at: Instance) -> Array:

@@ -44,7 +44,7 @@ class Matrix:
             return None
         return cls(tensor.array, np.broadcast_to(np.asarray(quantization.scale, np.float32), tensor.shape[:1]))
 
-    def select_rows(self, indices: Sequence[int]) -> Matrix:
+    def select_units(self, indices: Sequence[int]) -> Matrix:
         return Matrix(self.values[indices], None if self.scales is None else self.scales[indices])
 
     @staticmethod
@@ -68,9 +68,9 @@ class Sums:
     products: Mapping[Any, Matrix]
     bias: Array
 
-    def select_rows(self, indices: Sequence[int]) -> Sums:
+    def select_units(self, indices: Sequence[int]) -> Sums:
         return Sums(
-            {tensor: matrix.select_rows(indices) for tensor, matrix in self.products.items()}, self.bias[indices]
+            {tensor: matrix.select_units(indices) for tensor, matrix in self.products.items()}, self.bias[indices]
         )
 
     def add(self, other: Sums) -> Sums | None:
@@ -191,7 +191,7 @@ class Dataflow:
             return None
         ends = np.cumsum(sizes)
         ranges = [range(end - size, end) for end, size in zip(ends.tolist(), sizes, strict=True)]
-        return sums.select_rows(ranges[op.outputs.index(result)])
+        return sums.select_units(ranges[op.outputs.index(result)])
 
     def _slice_sums(self, op: Operator, _result: Tensor) -> Sums | None:
         sums, positions = self.sums(op[0]), strided_slice_positions(op)
@@ -201,7 +201,7 @@ class Dataflow:
             or any(len(indices) != size for indices, size in zip(positions[:-1], op[0].shape, strict=False))
         ):
             return None
-        return sums.select_rows(positions[-1])
+        return sums.select_units(positions[-1])
 
     # --- cells ----------------------------------------------------------------------------
 

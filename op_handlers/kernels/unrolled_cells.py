@@ -243,7 +243,7 @@ class UnrolledDataflow(Dataflow):
     def _read_sums(self, tensor: Tensor) -> Sums | None:
         """Return the sums of each row.
 
-        Return ``None`` if other operators than products with constants, sums and slices compute the tensor.
+        Return ``None`` unless only products with constants, sums and slices compute the tensor.
         """
         if tensor.dtype != "float32" or not tensor.is_static or tensor.rank < 1:
             return None
@@ -263,7 +263,7 @@ class UnrolledDataflow(Dataflow):
             return None
         products = {x.select(movement.rows): matrix for x, matrix in source_sums.products.items()}
         row_sums = Sums(products, source_sums.bias)
-        return row_sums if movement.has_all_columns else row_sums.select_rows(movement.columns)
+        return row_sums if movement.has_all_columns else row_sums.select_units(movement.columns)
 
     def _multiply_sums(self, op: Operator, _result: Tensor) -> Sums | None:
         matrix, bias = Matrix.of(op[1]), op.tensor(2)
@@ -347,7 +347,7 @@ def shared_rows(gates: Sequence[Sums | None], cell: Cell) -> Iterator[Rows]:
         if len(sums.products) != 1 or not np.array_equal(sums.bias, bias):
             return
         ((x, matrix),) = sums.products.items()
-        if not is_equal_matrix(matrix, cell.input_weights.select_rows(range(gate_slice.start, gate_slice.stop))):
+        if not is_equal_matrix(matrix, cell.input_weights.select_units(range(gate_slice.start, gate_slice.stop))):
             return
         found_rows.add(x)
     if len(found_rows) == 1:

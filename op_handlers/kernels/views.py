@@ -28,7 +28,7 @@ class View(NamedTuple):
 
     @property
     def is_unscaled(self) -> bool:
-        """True if the elements are the source's, in any order."""
+        """True if the elements equal elements of the source, in any order."""
         return self.scale == 1.0
 
 

@@ -23,10 +23,10 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.operands import operand_shape
 
-HALVING_START = 10.5
-"""Binary logarithm of the vector length above which the int8 kernel halves the precision.
+MIN_LOG_LENGTH = 10.5
+"""Binary logarithm of the vector length, in quantization steps, above which the int8 kernel rounds twice.
 
-The kernel halves the precision again each time the length doubles.
+The first rounding is to 1/2 of an output step. This fraction is halved each time the length doubles.
 
 Source: GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h.
 """
@@ -54,24 +54,24 @@ def l2_normalization(ctx: Context, x: Value) -> Value:
     if (
         ctx.op[0].dtype != "int8"
         or not isinstance(quantization, Quantization)
-        or not (halvings := halving_count(ctx.op))
+        or not (fractions := fraction_count(ctx.op))
     ):
         return ops.Div(x, length)
-    precision: ValueLike = np.float32(1)
-    for k in range(halvings):
-        is_longer = ops.GreaterOrEqual(length, np.float32(quantization.scale[0] * 2 ** (HALVING_START + k)))
-        precision = ops.Where(is_longer, np.float32(2 << k), precision)
-    rounded = ops.Round(ops.Div(ops.Mul(x, ops.Mul(precision, np.float32(128))), length))
-    return ops.Mul(ops.Div(rounded, precision), np.float32(AWAY_FROM_ZERO / 128))
+    fractions_per_step: ValueLike = np.float32(1)
+    for k in range(fractions):
+        is_longer = ops.GreaterOrEqual(length, np.float32(quantization.scale[0] * 2 ** (MIN_LOG_LENGTH + k)))
+        fractions_per_step = ops.Where(is_longer, np.float32(2 << k), fractions_per_step)
+    rounded = ops.Round(ops.Div(ops.Mul(x, ops.Mul(fractions_per_step, np.float32(128))), length))
+    return ops.Mul(ops.Div(rounded, fractions_per_step), np.float32(AWAY_FROM_ZERO / 128))
 
 
-def halving_count(op: Operator) -> int:
-    """Return the maximum number of times that a vector's precision is halved.
+def fraction_count(op: Operator) -> int:
+    """Return the number of fractions that the first rounding may use.
 
-    Longer vectors are halved more often. The result is 4 for a dynamic size.
+    The number depends on the maximum length of a vector. It is 4 for a dynamic size.
     """
     depth = op[0].dims[-1] if op[0].dims else 1
-    return 4 if depth is None else max(0, math.floor(math.log2(max(depth, 1) * 255**2) / 2 - HALVING_START) + 1)
+    return 4 if depth is None else max(0, math.floor(math.log2(max(depth, 1) * 255**2) / 2 - MIN_LOG_LENGTH) + 1)
 
 
 @handler(

@@ -126,7 +126,7 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     counters = ops.Add(counter64, ops.Range(np.int64(0), np.int64(block_count), np.int64(1)))
     counter = [bits.low_word(counters), bits.high_word(counters)]
     key = (bits.low_word(key64), bits.high_word(key64))
-    if block_size == 4:
+    if block_size == 4:  # a state of two elements has no upper half of the counter; the key is used instead
         high_counter = ops.Gather(state64, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
         counter += [
             ops.Expand(word, [block_count]) for word in (bits.low_word(high_counter), bits.high_word(high_counter))

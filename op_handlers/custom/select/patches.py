@@ -65,7 +65,7 @@ class AxisWindows(NamedTuple):
     def margins(self) -> Array:
         """Return the operand ``pads`` of Pad: the largest padding that the axis can need.
 
-        Rows are padded after the columns, which then are two axes: windows, and columns of a window.
+        Columns are padded and gathered first, and become two axes. For rows, the tensor therefore has rank 5.
         """
         rank = 4 if self.axis == 2 else 5
         pads = np.zeros((2, rank), np.int64)

@@ -73,10 +73,13 @@ class DirectionContext:
         return getattr(self._ctx, name)
 
 
+def operator_slots(lstm_slots: Sequence[int]) -> tuple[int, ...]:
+    """Return the slots in both directions of slots of a unidirectional LSTM."""
+    return tuple(direction[slot] or 0 for direction in (FORWARD_SLOTS, BACKWARD_SLOTS) for slot in lstm_slots)
+
+
 def weight_quantization(_at: Instance) -> Dequantized:
-    return Dequantized(
-        weights=tuple(slots[slot] or 0 for slots in (FORWARD_SLOTS, BACKWARD_SLOTS) for slot in MATRICES)
-    )
+    return Dequantized(weights=operator_slots(MATRICES))
 
 
 def check_operands(op: Operator) -> Decline | None:
@@ -85,9 +88,8 @@ def check_operands(op: Operator) -> Decline | None:
         return Decline(
             f"{len(op.inputs)} operands, the first {op[0].dtype} of rank {op[0].rank}; LiteRT requires 48, the first float32 of rank 3"
         )
-    slots = [slots[slot] or 0 for slots in (FORWARD_SLOTS, BACKWARD_SLOTS) for slot in MATRICES]
-    peepholes = [slots[slot] or 0 for slots in (FORWARD_SLOTS, BACKWARD_SLOTS) for slot in PEEPHOLES]
-    weights = [op[slot] for slot in slots if op.tensor(slot) is not None]
+    matrix_slots, peephole_slots = operator_slots(MATRICES), operator_slots(PEEPHOLES)
+    weights = [op[slot] for slot in matrix_slots if op.tensor(slot) is not None]
     dtypes = {weight.dtype for weight in weights}
     if len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
         return Decline(f"no kernel multiplies float32 by {', '.join(sorted(dtypes))}")
@@ -95,9 +97,10 @@ def check_operands(op: Operator) -> Decline | None:
         check_float_operands(op)
         or check_directions(op, 41, 45)
         or check_state_offsets(op)
+        or (None if shares_auxiliary(op) else check_auxiliary_size(op))
         or check_variable_states(op, STATES)
         or check_state_batches(op)
-        or check_symmetric_weights(op, (*slots, *peepholes))
+        or check_symmetric_weights(op, (*matrix_slots, *peephole_slots))
     )
 
 
@@ -110,12 +113,12 @@ def check_state_batches(op: Operator) -> Decline | None:
 def check_state_offsets(op: Operator) -> Decline | None:
     """Return a Decline for merged outputs with the batch first.
 
-    The kernel then computes the offset of a batch in the states as in the outputs, which are twice as wide if merged.
+    The kernel then uses the offset of a batch in the outputs also for the states. Merged outputs are twice as wide.
     """
     if op.options.merge_outputs and not op.options.time_major and op[0].dims[0] not in (1, None):
         problem = "with merged outputs and the batch first, LiteRT's kernel reads states beyond their end"
         return Decline(f"{problem}; put time first, or give a batch of 1")
-    return None if shares_auxiliary(op) else check_auxiliary_size(op)
+    return None
 
 
 def shares_auxiliary(op: Operator) -> bool:

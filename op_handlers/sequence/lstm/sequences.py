@@ -192,7 +192,7 @@ def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, initial_states: InitialS
     if "If" in ctx.target.missing_operators:
         return emit_scans(layers, x, initial_states)
     unclipped = emit_lstm(layers, x, initial_states, shared=True)
-    if 2 * safe_initial_cell > float(ctx.options.cell_clip):
+    if 2 * safe_initial_cell > float(ctx.options.cell_clip):  # the sequence is short: check only the initial cells
         are_safe = [
             ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), safe_initial_cell) for _, cells in initial_states
         ]
