@@ -80,7 +80,7 @@ def _describe_mismatch(match: Match) -> str:
 
 
 def _covers(tensor: Tensor, size: Tensor, last_sizes: Sequence[int]) -> bool:
-    """True if a slice covers all axes but the last.
+    """True if a slice spans all axes but the last.
 
     The slice's size on the last axis must be in ``last_sizes``.
     """

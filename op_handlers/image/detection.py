@@ -61,7 +61,8 @@ def emit_hard_suppression(
 ) -> Value:
     """Emit NonMaxSuppression.
 
-    The operator suppresses only above its threshold, so the threshold is lowered by one float32 step.
+    The operator suppresses only above its threshold, the kernel also at it. The threshold is therefore
+    lowered by one float32 step.
 
     A box without area overlaps nothing, not even itself. The kernel therefore selects it repeatedly
     (reference/non_max_suppression.h).

@@ -77,7 +77,7 @@ def cache_per_subgraph(compute: Callable[[Subgraph], T]) -> Callable[[Subgraph],
 
 @cache_per_subgraph
 def rounding_layers(graph: Subgraph) -> tuple[int, int]:
-    """Return two counts: layers that round activations, and elements rounded."""
+    """Count the layers that round activations, and the elements that they round."""
     layers = [op for op in graph.operators if is_hybrid(op)]
     return len(layers), sum(map(activation_elements, layers))
 
