@@ -30,78 +30,110 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     condition with branches or loops is emitted once, because two copies at every level of nested loops would
     multiply.
     """
-    cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
-    loop = CountedLoop(ctx.op, ctx.subgraph(cond), ctx.subgraph(body), ctx.subgraph(ctx.op.subgraph))
-    trips, states = loop.trip_count(), ctx.states(cond, body)
-    emits_condition_once = (
-        trips is None and not loop.overwritten_slots() and any(op.code in BRANCHING for op in loop.cond.operators)
-    )
-    rows = {} if emits_condition_once else loop.rows()
-    counters = {} if trips is None else loop.counters
-    carried = [k for k in range(len(inputs)) if k not in (*loop.forwarded, *counters, *rows)]
-    body_results = [*(loop.body.outputs[k] for k in carried), *rows.values()]
-    carried_count = len(carried)
+    return LoopBuilder(ctx, inputs).emit()
 
-    def step_operands(count: Value, values: Sequence[Value]) -> list[Value | None]:
-        """Return all operands of a step: carried values, counters and captured values."""
-        operands_by_slot: dict[int, Value | None] = dict.fromkeys(rows)
-        operands_by_slot.update(
-            {k: counter_value(ctx, k, count, initial_count) for k, initial_count in counters.items()}
+
+class LoopBuilder:
+    """Builder of the Loop of one WHILE.
+
+    ``trips``: the number of steps, or the tensor that holds it; None if the condition decides. ``rows``: the body's tensor
+    of one row, by the slot of the array that it writes. ``counters``: the initial value of each counter, by slot, if the
+    steps are counted. ``carried``: slots of the other values that change. ``tests_once``: True if the condition is
+    emitted in the body only.
+    """
+
+    def __init__(self, ctx: Context, inputs: Sequence[Value]) -> None:
+        self.ctx, self.inputs = ctx, inputs
+        self.cond, self.body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
+        subgraphs = [ctx.subgraph(index) for index in (self.cond, self.body, ctx.op.subgraph)]
+        self.loop = CountedLoop(ctx.op, *subgraphs)
+        self.trips, self.states = self.loop.trip_count(), ctx.states(self.cond, self.body)
+        has_branches = any(op.code in BRANCHING for op in self.loop.cond.operators)
+        self.tests_once = self.trips is None and not self.loop.overwritten_slots() and has_branches
+        self.rows = {} if self.tests_once else self.loop.rows()
+        self.counters = {} if self.trips is None else self.loop.counters
+        unchanged_slots = {*self.loop.forwarded, *self.counters, *self.rows}
+        self.carried = [k for k in range(len(inputs)) if k not in unchanged_slots]
+        self.body_results = [*(self.loop.body.outputs[k] for k in self.carried), *self.rows.values()]
+
+    def emit(self) -> list[Value]:
+        """Emit the Loop, and return the result of each slot."""
+        ops, has_first_test = self.ctx.ops, self.trips is None and not self.tests_once
+        initial_condition = self.emit_condition(self.inputs) if has_first_test else np.asarray(True)
+        initial_values = [*(self.inputs[k] for k in self.carried), *state_values(self.states)]
+        loop_body, output_count = (
+            self.ctx.graph(self.emit_step, self.parameters()),
+            len(initial_values) + len(self.rows),
         )
-        operands_by_slot.update(zip(carried, values, strict=True))
-        return [operands_by_slot.get(k, value) for k, value in enumerate(inputs)]
+        limit = None if self.trips is None else runtime_trip_count(self.ctx, self.loop, self.trips, self.inputs)
+        results: Sequence[Value] = (
+            ops.Loop(limit, initial_condition, *initial_values, body=loop_body, outputs=output_count)
+            if output_count
+            else ()
+        )
+        set_states(self.states, results[len(self.carried) : len(initial_values)])
+        results_by_slot = dict(zip(self.carried, results, strict=False))
+        if limit is not None:
+            results_by_slot |= self.counter_values(limit)
+        for (k, row), value in zip(self.rows.items(), results[len(initial_values) :], strict=True):
+            writes_all_rows = self.trips is not None and self.loop.has_row_per_step(k, self.trips)
+            initial = None if writes_all_rows else self.inputs[k]
+            results_by_slot[k] = assemble_array(self.ctx, self.loop.body.outputs, k, row, value, initial)
+        return [results_by_slot.get(k, value) for k, value in enumerate(self.inputs)]
 
-    def emit_condition(values: Sequence[Value | None]) -> Value:
-        return ctx.ops.Reshape(ctx.inline(cond, values)[0], np.zeros(0, np.int64))
+    def parameters(self) -> list[tuple[str, str, tuple[int, ...] | None]]:
+        """Return name, dtype and shape of each parameter of the body."""
+        body_inputs = self.loop.body.inputs
+        return [
+            ("step", "int64", ()),
+            ("go_on", "bool", ()),
+            *((f"loop:{body_inputs[k].name}", self.ctx.op[k].dtype, None) for k in self.carried),
+            *((f"loop:{state.name}", state.dtype, None) for state in self.states),
+        ]
 
-    def step(count: Value, go_on: Value, *values: Value) -> list[Value]:
-        set_states(states, values[carried_count:])
-        operands = step_operands(count, values[:carried_count])
-        if emits_condition_once:
-            go_on = emit_condition(operands)
-            unchanged = [*values[:carried_count], *state_values(states)]
-            return [
-                go_on,
-                *run_if(
-                    ctx, go_on, lambda: [*ctx.inline(body, operands, body_results), *state_values(states)], unchanged
-                ),
-            ]
-        step_results = ctx.inline(body, operands, body_results)
-        if trips is None:
-            go_on = emit_condition(step_operands(count, step_results[:carried_count]))
-        next_values = dict(zip(carried, step_results[:carried_count], strict=True))
-        for slot, earlier_slot in loop.overwritten_slots().items():
+    def emit_step(self, count: Value, go_on: Value, *values: Value) -> list[Value]:
+        """Emit one step; return the next condition, carried values, states and rows."""
+        carried_values = values[: len(self.carried)]
+        set_states(self.states, values[len(self.carried) :])
+        operands = self.operands(count, carried_values)
+        if self.tests_once:
+            go_on = self.emit_condition(operands)
+            unchanged = [*carried_values, *state_values(self.states)]
+            return [go_on, *run_if(self.ctx, go_on, lambda: self.emit_body(operands), unchanged)]
+        results = self.ctx.inline(self.body, operands, self.body_results)
+        next_carried, rows = results[: len(self.carried)], results[len(self.carried) :]
+        if self.trips is None:
+            go_on = self.emit_condition(self.operands(count, next_carried))
+        return [go_on, *self.overwrite(next_carried, count), *state_values(self.states), *rows]
+
+    def emit_body(self, operands: Sequence[Value | None]) -> list[Value]:
+        """Emit the body; return the carried values and states after it."""
+        return [*self.ctx.inline(self.body, operands, self.body_results), *state_values(self.states)]
+
+    def emit_condition(self, operands: Sequence[Value | None]) -> Value:
+        return self.ctx.ops.Reshape(self.ctx.inline(self.cond, operands)[0], np.zeros(0, np.int64))
+
+    def operands(self, count: Value, carried_values: Sequence[Value]) -> list[Value | None]:
+        """Return all operands of a step: carried values, counters and captured values."""
+        operands_by_slot: dict[int, Value | None] = dict.fromkeys(self.rows)
+        operands_by_slot.update(self.counter_values(count))
+        operands_by_slot.update(zip(self.carried, carried_values, strict=True))
+        return [operands_by_slot.get(k, value) for k, value in enumerate(self.inputs)]
+
+    def counter_values(self, count: Value | np.int64) -> dict[int, Value]:
+        """Return the values of the counters after ``count`` steps, by slot."""
+        return {k: counter_value(self.ctx, k, count, initial_count) for k, initial_count in self.counters.items()}
+
+    def overwrite(self, carried_values: Sequence[Value], count: Value) -> list[Value]:
+        """Return the carried values, with those that the body sets to the value of another slot."""
+        next_values = dict(zip(self.carried, carried_values, strict=True))
+        for slot, earlier_slot in self.loop.overwritten_slots().items():
             if earlier_slot in next_values:
                 next_values[slot] = next_values[earlier_slot]
             else:
-                next_count = ctx.ops.Add(count, np.int64(1))
-                next_values[slot] = counter_value(ctx, earlier_slot, next_count, counters[earlier_slot])
-        return [go_on, *next_values.values(), *state_values(states), *step_results[carried_count:]]
-
-    initial_condition = emit_condition(inputs) if trips is None and not emits_condition_once else np.asarray(True)
-    initial_values = [*(inputs[k] for k in carried), *state_values(states)]
-    parameters = [
-        ("step", "int64", ()),
-        ("go_on", "bool", ()),
-        *((f"loop:{loop.body.inputs[k].name}", ctx.op[k].dtype, None) for k in carried),
-        *((f"loop:{state.name}", state.dtype, None) for state in states),
-    ]
-    loop_body, output_count = ctx.graph(step, parameters), len(initial_values) + len(rows)
-    limit = None if trips is None else runtime_trip_count(ctx, loop, trips, inputs)
-    results = (
-        ctx.ops.Loop(limit, initial_condition, *initial_values, body=loop_body, outputs=output_count)
-        if output_count
-        else ()
-    )
-    set_states(states, results[carried_count : len(initial_values)])
-    results_by_slot = dict(zip(carried, results, strict=False))
-    if limit is not None:
-        results_by_slot |= {k: counter_value(ctx, k, limit, initial_count) for k, initial_count in counters.items()}
-    for (k, row), value in zip(rows.items(), results[len(initial_values) :], strict=True):
-        writes_all_rows = trips is not None and loop.has_row_per_step(k, trips)
-        initial = None if writes_all_rows else inputs[k]
-        results_by_slot[k] = assemble_array(ctx, loop.body.outputs, k, row, value, initial)
-    return [results_by_slot.get(k, value) for k, value in enumerate(inputs)]
+                next_count = self.ctx.ops.Add(count, np.int64(1))
+                next_values[slot] = counter_value(self.ctx, earlier_slot, next_count, self.counters[earlier_slot])
+        return [*next_values.values()]
 
 
 def run_if(
