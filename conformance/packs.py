@@ -93,11 +93,7 @@ def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
     cases_by_unloaded_fusion = {} if pack is None else _cases_without_fusion(host, pack, cases)
     if pack is not None:
         problems += _pack_problems(host, pack, handler_problems.values())
-        notes += {
-            f"{offer.pack}: {offer.version_problem}"
-            for offer in discover()
-            if canonical_name(offer.pack) == pack_key != BUILTIN and offer.version_problem
-        }
+        notes += version_problems(pack)
         other_codes = {code for code, _ in handlers if ops and code not in ops}
         loaded_handlers = host.handlers(other_codes)
         failures = ((code, dist, loaded) for code, dist, loaded in loaded_handlers if isinstance(loaded, Failed))
@@ -220,6 +216,18 @@ def loading_problems(pack: str) -> list[Problem]:
     host.fusions()  # adds warnings to host.warnings
     handler_problems = _handler_problems(host, pack_handlers, ()).values()
     return [*handler_problems, *_pack_problems(host, pack, handler_problems)]
+
+
+def version_problems(pack: str) -> list[str]:
+    """Return problems of the pack's requirement on the API's version, which do not prevent its use."""
+    key = canonical_name(pack)
+    return sorted(
+        {
+            f"{offer.pack}: {offer.version_problem}"
+            for offer in discover()
+            if canonical_name(offer.pack) == key != BUILTIN and offer.version_problem
+        }
+    )
 
 
 def describe_unregistered_pack(pack: str) -> str:

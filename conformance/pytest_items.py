@@ -45,6 +45,8 @@ class Pack(pytest.Collector):
             suite = select_suite(self.name)
         except ConversionError as error:
             raise pytest.UsageError(str(error)) from error
+        for note in suite.notes:
+            self.warn(pytest.PytestWarning(note))
         for problem in suite.problems:
             yield LoadItem.from_parent(self, name=f"{problem.where}-loads", text=str(problem))
         for case in suite.cases:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from onnx_tflite_plugin import pytest_plugin
+from onnx_tflite_plugin.api import VERSION
 from tests.helpers.author_pack import HANDLER
 from tests.helpers.pack_files import run_python
 
@@ -55,6 +56,17 @@ def test_tests_of_a_missing_pack_print_the_pip_command(tmp_path: Path, write_pac
     assert "no op pack 'author' is installed" in output
     assert "pip install -e DIR" in output
     assert len(output.splitlines()) < 12
+
+
+@pytest.mark.parametrize("options", [["--op-pack=author", "author"], ["tests"]])
+def test_wide_requirement_is_a_warning_of_the_packs_tests(
+    tmp_path: Path, write_pack: Callable[..., Path], options: list[str]
+) -> None:
+    folder = write_pack(("setup.cfg", f"onnx-tflite-plugin~={VERSION}", "onnx-tflite-plugin>=0.1"))
+    *plugin, target = options
+    arguments = ["-q", "-p", "no:cacheprovider", "-k", "float32", *plugin, str(folder / target)]
+    output = run_python(folder, tmp_path / "site", "-m", "pytest", *arguments).stdout
+    assert output.count("PytestWarning: author: its requirement on onnx-tflite-plugin also admits version") == 1, output
 
 
 def test_failing_case_shows_no_traceback_in_pytest(tmp_path: Path, write_pack: Callable[..., Path]) -> None:
