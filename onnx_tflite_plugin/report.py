@@ -23,7 +23,8 @@ SPARSE = "sparse "
 class TransposedTensor:
     """A tensor that the layout plan transposes.
 
-    ``perm``: axes before and after, as text. ``producer`` and ``consumers``: labels of operators.
+    ``perm``: axes before and after, as text. ``bytes``: the size of the tensor, with dynamic dimensions of 1. ``producer``
+    and ``consumers``: labels of operators.
     """
 
     tensor: str
@@ -31,6 +32,7 @@ class TransposedTensor:
     bytes: int
     producer: str
     consumers: tuple[str, ...]
+    is_dynamic: bool = False
 
 
 @dataclass(frozen=True, repr=False)

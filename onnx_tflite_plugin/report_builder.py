@@ -55,6 +55,7 @@ def build_report(
                 change.bytes,
                 change.producer,
                 change.consumers,
+                is_dynamic=None in change.tensor.dims,
             )
             for change in layout.transposes
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -39,14 +40,27 @@ def _declined_lines(declined: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def _operator_rows(conversion: Conversion) -> Iterator[Row]:
-    """Yield a row per TFLite operator or fused group: handler, tensor, ONNX nodes."""
+    """Yield a row per TFLite operator or fused group: handler, tensor, ONNX nodes.
+
+    The first row has the nodes that belong to no operator, by the part of their names that they share.
+    """
     from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_name
 
     node_counts, handlers = count_nodes(conversion)
     names: dict[tuple[int, ...], str] = {}
+    added_nodes: dict[str, Counter[str]] = {}
     for node in conversion.model.graph:
-        names.setdefault(converted_operators(node.metadata_props), source_name(node.metadata_props))
+        operators = converted_operators(node.metadata_props)
+        names.setdefault(operators, source_name(node.metadata_props))
+        if not operators:
+            added_nodes.setdefault((node.name or "").rpartition("/")[0], Counter())[node.op_type] += 1
+    yield Row("whole model", [f"{shorten(name)!r}: {_list_counts(counts)}" for name, counts in added_nodes.items()])
     for operators, counts in sorted(node_counts.items()):
-        label = f"op {format_ranges(operators)}" if operators else "no operator"
-        source = f"{handlers[operators]} {shorten(names[operators])!r}: " if operators else ""
-        yield Row(label, [source + format_counts([*counts.items()], limit=len(counts))])
+        if operators:
+            source = f"{handlers[operators]} {shorten(names[operators])!r}"
+            yield Row(f"op {format_ranges(operators)}", [f"{source}: {_list_counts(counts)}"])
+
+
+def _list_counts(counts: Counter[str]) -> str:
+    """Return the number of nodes of each type."""
+    return format_counts([*counts.items()], limit=len(counts))

@@ -82,7 +82,8 @@ def _transpose_line(transposed: TransposedTensor) -> str:
         shape_text, start = f"as {start}, ", ",".join(str(axis) for axis in range(start.count(",") + 1))
     edge_text = f"{_shorten_label(transposed.producer)} → {users}"
     change = f"{shape_text}axes {start} → {end}"
-    return f"{edge_text}: {change}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
+    size = format_size(transposed.bytes) + (" if dynamic dimensions are 1" if transposed.is_dynamic else "")
+    return f"{edge_text}: {change}, {size}, {shorten(transposed.tensor)!r}"
 
 
 def _shorten_label(label: str) -> str:

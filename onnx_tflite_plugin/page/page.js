@@ -313,7 +313,7 @@ function showOperators() {
   });
   const unowned = page.facts.unowned || [];
   const unownedInner = addCounts(new Map(), page.facts.unowned_inner || []);
-  if (unowned.length) rows.push(["no operator", "", "", formatNodes(addCounts(new Map(), unowned), unownedInner), ""]);
+  if (unowned.length) rows.push(["the whole model", "", "", formatNodes(addCounts(new Map(), unowned), unownedInner), ""]);
   const headings = ["operator", "count", "layout category", "becomes", "µs per run"];
   const operatorTable = makeTable(element("operators"), headings, rows, [1, 4]);
   linkRows(

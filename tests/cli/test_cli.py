@@ -98,6 +98,10 @@ def test_vv_prints_everything_to_stdout_in_groups(run: Run, tmp_path: Path) -> N
     start = next(k for k, line in enumerate(lines) if "fold_depthwise (columns are folded into channels" in line)
     assert lines[start + 1].strip() == "1 place: there are more than 8 channels"
     assert next(line for line in lines if line.startswith("not applied"))
+    assert next(line for line in lines if line.startswith("whole model")).split()[2:4] == [
+        "'int8_products_are_exact':",
+        "1",
+    ]
     assert next(line for line in lines if line.startswith("op 6 ")).split()[:4] == [
         "op",
         "6",

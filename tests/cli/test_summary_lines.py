@@ -87,6 +87,12 @@ def test_layout_line_counts_the_transposes_of_the_file(tmp_path: Path) -> None:
     assert lines["layout"] == ["optimal: no Transpose, in place of the TFLite file's 3"]
 
 
+def test_transpose_of_a_dynamic_shape_has_no_fixed_size(tmp_path: Path) -> None:
+    change = TransposedTensor("t", "0,1 -> 1,0", 60, "op 1 X v1 'n'", ("op 2 Y v1 'm'",), is_dynamic=True)
+    lines = rows(tmp_path, nodes={"Transpose": 1}, transposes=1, transposed=(change,))["layout"]
+    assert lines[1] == "  op 1 X → op 2 Y: axes 0,1 → 1,0, 60 bytes if dynamic dimensions are 1, 't'"
+
+
 def test_split_axes_are_listed_by_shape_and_permutation(tmp_path: Path) -> None:
     change = TransposedTensor("t", "[1, 2, 3] -> 0,2,1", 24, "op 1 X v1 'n'", ("op 2 Y v1 'm'",))
     lines = rows(tmp_path, nodes={"Transpose": 1}, transposes=1, transposed=(change,))["layout"]

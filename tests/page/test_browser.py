@@ -49,7 +49,9 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
     assert "<canvas" in dom
     assert console == []
     if kind == "digits":
-        assert re.search(r"<td>no operator</td>(<td[^>]*></td>)*<td>[^<]*\(\d", dom), "nodes inside If are in brackets"
+        assert re.search(r"<td>the whole model</td>(<td[^>]*></td>)*<td>[^<]*\(\d", dom), (
+            "nodes inside If are in brackets"
+        )
         for text in (
             "tolerance: one step (normal)",
             "tensors in the order of execution",
