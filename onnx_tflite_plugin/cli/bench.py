@@ -112,18 +112,22 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
     ]
     click.echo()
     print_table(("operators", "count", *_TIME_HEADINGS), table, numeric=(1, 2, 3, 4))
+    slower = [row for row in rows if row.loss > 0]
+    listed = slower if len(slower) <= _MAX_OPERATOR_ROWS + 1 else slower[:_MAX_OPERATOR_ROWS]
     slowest = [
         (
             format_ranges(row.operators), _join_names(format_names(row.codes)), _join_names(format_names(row.nodes)),
             *_microseconds(row.litert, row.onnxruntime),
         )
-        for row in rows[:_MAX_OPERATOR_ROWS] if row.loss > 0
+        for row in listed
     ]  # fmt: skip
     click.echo()
     if not slowest:
         click.echo("no operator takes longer than in LiteRT")
         return
     print_table(("index", "operator", "nodes", *_TIME_HEADINGS), slowest, numeric=(3, 4, 5))
+    if omitted_count := len(slower) - len(listed):
+        click.echo(f"… and {omitted_count} more that take longer than in LiteRT (--json lists all)")
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -89,12 +89,12 @@ def _unknown_option_remedy(error: click.NoSuchOption) -> str:
 
 
 def _describe_values(value: str, error: click.BadParameter) -> str:
-    """Return a hint with an option's help; empty for options without listed values."""
+    """Return where the values are described; empty for options without listed values."""
     if not isinstance(error.param, click.Option) or not getattr(error.param.type, "choices", ()):
         return ""
     if remedy := tolerance_remedy(value, error.ctx):
         return f"; {remedy}"
-    return f"\nhint: {error.param.help}" if error.param.help else ""
+    return f"\nhint: {error.ctx.command_path} --help describes the values" if error.ctx else ""
 
 
 def tolerance_remedy(value: str, ctx: click.Context | None) -> str:

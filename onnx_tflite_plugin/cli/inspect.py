@@ -326,10 +326,14 @@ def _format_signature(signature: Mapping[str, Any], details: bool = False) -> li
 
 
 def _format_constants(rows: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{'sparse ' if row['sparse'] else ''}{row['dtype']} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}"
-        for row in rows
-    )
+    return ", ".join(map(_format_constant_size, rows))
+
+
+def _format_constant_size(row: Mapping[str, Any]) -> str:
+    dtype = f"{'sparse ' if row['sparse'] else ''}{row['dtype']}"
+    if not row["bytes"]:
+        return plural(row["count"], f"empty {dtype} tensor")
+    return f"{dtype} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}"
 
 
 def _format_files(files: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -15,7 +14,7 @@ import click
 
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.failures import UsageProblem, tolerance_remedy
-from onnx_tflite_plugin.cli.paths import FilePath, missing_file_remedy
+from onnx_tflite_plugin.cli.paths import FilePath, join_command, missing_file_remedy
 from onnx_tflite_plugin.installed import target_names
 from onnx_tflite_plugin.options import (
     ADVANCED,
@@ -350,7 +349,7 @@ def repeat_options(ctx: click.Context, names: Collection[str]) -> list[str]:
 
 def bisect_line(tflite: Path, onnx: Path, options: Sequence[str]) -> str:
     """Return the command that writes the submodels that differ, with these options."""
-    command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *options])
+    command = join_command(["onnx-tflite", "verify", str(tflite), str(onnx), *options])
     return f"{command} --bisect DIR writes the submodels that differ"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -80,10 +82,40 @@ def missing_file_remedy(path: Path) -> str:
     if not folder.is_dir():
         return f"; there is no folder {folder} either"
     with suppress(OSError):
-        stems = {entry.stem: entry.name for entry in folder.iterdir() if entry.suffix == path.suffix}
-        if similar := get_close_matches(path.stem, stems, 1):
-            return f"; did you mean {stems[similar[0]]!r}?"
+        if similar_name := _similar_name(path, sorted(folder.iterdir())):
+            return f"; did you mean {similar_name!r}?"
     return "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
+
+
+def _similar_name(path: Path, entries: Sequence[Path]) -> str:
+    """Return the name of the entry that a path with a typing error, or without suffix, means; otherwise empty."""
+    stems = {entry.stem: entry.name for entry in entries if entry.suffix == path.suffix}
+    if similar := get_close_matches(path.stem, stems, 1):
+        return stems[similar[0]]
+    suffixes = {entry.suffix: entry.name for entry in entries if entry.stem == path.stem and entry.suffix}
+    wanted = get_close_matches(path.suffix, suffixes, 1) if path.suffix else sorted(suffixes, key=_suffix_rank)
+    return suffixes[wanted[0]] if wanted else ""
+
+
+def _suffix_rank(suffix: str) -> int:
+    """Return a sort key: TFLite models, which most commands read first, then bundles and other files."""
+    known_suffixes = (".tflite", ".lite", ".task", ".litertlm")
+    return known_suffixes.index(suffix) if suffix in known_suffixes else len(known_suffixes)
+
+
+def join_command(words: Sequence[str]) -> str:
+    """Return words as a shell command, with the bytes of names that cannot be printed."""
+    return " ".join(_quote_word(word) for word in words)
+
+
+def _quote_word(word: str) -> str:
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (
+        chr(byte) if chr(byte).isascii() and chr(byte).isprintable() and chr(byte) not in "'\\" else f"\\x{byte:02x}"
+        for byte in os.fsencode(word)
+    )
+    return f"$'{''.join(escaped)}'"
 
 
 def bundle_of(source: Path) -> Path:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from onnx_tflite_plugin.cli.output import (
     limit_lines,
     shorten,
 )
+from onnx_tflite_plugin.cli.paths import join_command
 from onnx_tflite_plugin.cli.size_lines import constant_lines, files_row, has_grown
 from onnx_tflite_plugin.rewrite import find_rule
 from onnx_tflite_plugin.rewrite.weights import dtypes as weight_dtypes
@@ -93,7 +93,7 @@ def next_row(
     if model is None:
         return Row("next", [run_hint])
     commands = {
-        name: shlex.join(["onnx-tflite", name, str(model), str(files[0]), *(options or {}).get(name, ())])
+        name: join_command(["onnx-tflite", name, str(model), str(files[0]), *(options or {}).get(name, ())])
         for name in ("convert", "verify", "report")
     }
     if conversion.report.domains:

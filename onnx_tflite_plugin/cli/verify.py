@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from onnx_tflite_plugin.cli.options import (
     repeat_options,
 )
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
-from onnx_tflite_plugin.cli.paths import FilePath, check_pair
+from onnx_tflite_plugin.cli.paths import FilePath, check_pair, join_command
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
         lines = [bisect_line(tflite, onnx, options)] if has_submodels else []
         if not result.has_known_cause:
             convert = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
-            command = shlex.join([*convert, *options])
+            command = join_command([*convert, *options])
             lines.append(f"{command}: if plain.onnx agrees with LiteRT, a rewrite rule is the cause")
         if lines:
             yield Row("next", lines)
@@ -117,7 +116,7 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
         and result.verdict == "differs"
         and (submodel := ctx.params["bisect"] / SUBMODEL_NAMES[0]).with_suffix(".tflite").exists()
     ):
-        command = shlex.join(
+        command = join_command(
             ["onnx-tflite", "verify", f"{submodel}.tflite", f"{submodel}.onnx", "--inputs", f"{submodel}.npz"]
         )
         yield Row("next", [f"{command} compares one submodel again"])

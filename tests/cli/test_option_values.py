@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -21,7 +22,7 @@ from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.jobs import STREAM, Job, collect_jobs
 from onnx_tflite_plugin.cli.options import _parse_range, _parse_sizes, _split_names, pair_callback
-from onnx_tflite_plugin.cli.paths import check_pair, check_readable, check_writable
+from onnx_tflite_plugin.cli.paths import check_pair, check_readable, check_writable, join_command
 from onnx_tflite_plugin.errors import VerificationError
 from tests.helpers.command import Run
 
@@ -294,10 +295,30 @@ def test_unreadable_file_is_reported_with_the_reason(tmp_path: Path, monkeypatch
         check_readable(tmp_path / "model.tflite")
 
 
+@pytest.mark.parametrize(
+    ("name", "similar"),
+    [("modle.tflite", "model.tflite"), ("model", "model.tflite"), ("model.tfl", "model.tflite"), ("model.onx", "model.onnx"),
+     ("model.pt", ""), ("zzz", "")],
+)  # fmt: skip
+def test_missing_file_suggests_a_similar_name(run: Run, tmp_path: Path, name: str, similar: str) -> None:
+    for suffix in (".data", ".onnx", ".tflite"):
+        (tmp_path / f"model{suffix}").touch()
+    suggestion = f"; did you mean {similar!r}?" if similar else ""
+    assert run("convert", tmp_path / name).err == f"error: {tmp_path / name}: there is no such file{suggestion}\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are bytes")
+@pytest.mark.parametrize("name", ["plain", "a b", "it's", "é", "\udcff'\\é\n"])
+def test_next_command_can_be_run_whatever_the_name(name: str) -> None:
+    command = join_command(["printf", "%s", name])
+    assert command.isprintable()
+    assert subprocess.run(["bash", "-c", command], capture_output=True).stdout == os.fsencode(name)
+
+
 def test_message_of_a_value_states_its_fault(run: Run, neg_path: Path, tmp_path: Path) -> None:
     for text, *options in (
         ("the minimum 5 exceeds the maximum 1", tmp_path / "m.onnx", "--range", "x=5:1"),
-        ("hint: qdq: keep ", tmp_path / "m.onnx", "--quantization", "int8"),
+        ("hint: otp convert --help describes the values\n", tmp_path / "m.onnx", "--quantization", "int8"),
         ("to set a tolerance, write --tolerance 1e-3", tmp_path / "m.onnx", "--verify=1e-3"),
         ("to set a tolerance, write --tolerance 0.1", tmp_path / "m.onnx", "--verify", "0.1"),
         ("'trt' is not one of", tmp_path / "m.onnx", "--target", "trt"),

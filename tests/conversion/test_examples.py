@@ -5,6 +5,9 @@ Training is not repeated; its functions are tested, and the structure of the fil
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -115,6 +118,13 @@ def test_wake_word_keeps_its_state_until_reset(capsys: pytest.CaptureFixture[str
     module = import_module("wake_word")
     module.main(wheel(WAKE_WORDS))  # runs a stream twice, and compares
     assert "100 chunks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["face_landmarks", "wake_word"])
+def test_example_without_its_wheel_prints_a_usage_line(name: str) -> None:
+    completed = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], capture_output=True, text=True)
+    assert completed.returncode == 1
+    assert re.fullmatch(rf"usage: python .*{name}\.py WHEEL.*\n", completed.stderr)
 
 
 def test_wake_word_counts_each_rise_of_the_mean_once() -> None:
