@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,8 +118,29 @@ def check_array(value: Any, port: Port, kind: str = "input") -> Array:
         return array  # return early, because formatting the texts below takes longer than a run of a small model
     array = match_dtype(array, port, f"{subject} is {port}", is_array=hasattr(value, "dtype"))
     if not _fits_shape(array, port):
-        raise ValueError(f"{subject} is {port}; the array has shape {list(array.shape)}")
+        remedy = suggest_transposition(array.shape, port.shape)
+        raise ValueError(f"{subject} is {port}; the array has shape {list(array.shape)}{remedy}")
     return array
+
+
+_TRANSPOSITIONS = {"to the end": (0, 2, 3, 1), "to axis 1": (0, 3, 1, 2)}
+"""Permutations of images, by the words for the new position of their channels."""
+
+
+def suggest_transposition(shape: tuple[int, ...], expected: Sequence[int | str | None]) -> str:
+    """Return the remedy for an image whose channels are on another axis than expected.
+
+    Return an empty text if no transposition of the channels helps. The number of channels must be static, because otherwise
+    any array fits.
+    """
+    if len(shape) != 4 or len(expected) != 4:
+        return ""
+    for position, permutation in _TRANSPOSITIONS.items():
+        pairs = [*zip((shape[axis] for axis in permutation), expected, strict=True)]
+        channels = expected[3] if permutation[3] == 1 else expected[1]
+        if isinstance(channels, int) and all(not isinstance(size, int) or actual == size for actual, size in pairs):
+            return f"; move its channels {position}: array.transpose({', '.join(map(str, permutation))})"
+    return ""
 
 
 def to_array(value: Any, subject: str) -> Array:

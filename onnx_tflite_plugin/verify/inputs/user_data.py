@@ -17,7 +17,7 @@ import numpy as np
 from onnx_tflite_plugin.checked import did_you_mean, format_shape
 from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
 from onnx_tflite_plugin.graph.names import describe_key
-from onnx_tflite_plugin.graph.ort_ports import Port, match_dtype, to_array
+from onnx_tflite_plugin.graph.ort_ports import Port, match_dtype, suggest_transposition, to_array
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
@@ -259,11 +259,9 @@ def _port(tensor: Tensor, name: str) -> Port:
 
 def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
     if tensor.rank and not _fits(tensor, array.shape) and _count_stacked(tensor, array.shape) is None:
-        permutation = _channels_last_permutation(tensor, array.shape)
-        remedy = f"; move its channels to the end: array.transpose({permutation})" if permutation else ""
         raise InvalidInputs(
             f"input {name!r} is {tensor.dtype} {format_shape(tensor.dims)}, but the given array has shape "
-            f"{list(array.shape)}{remedy}"
+            f"{list(array.shape)}{suggest_transposition(array.shape, tensor.dims)}"
         )
 
 
@@ -275,21 +273,6 @@ def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
     return len(shape) == tensor.rank and all(
         size is None or size == actual for size, actual in zip(tensor.dims, shape, strict=True)
     )
-
-
-def _channels_last_permutation(tensor: Tensor, shape: tuple[int, ...]) -> str:
-    """Return the permutation that moves axis 1 to the end if the array then fits.
-
-    Otherwise return an empty text. The number of channels must be static, because otherwise any array fits.
-    """
-    if (
-        len(shape) == 4
-        and tensor.rank == 4
-        and tensor.dims[3] is not None
-        and _fits(tensor, (shape[0], shape[2], shape[3], shape[1]))
-    ):
-        return "0, 2, 3, 1"
-    return ""
 
 
 def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
