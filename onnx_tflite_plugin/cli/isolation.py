@@ -194,7 +194,7 @@ def _interrupt_once(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _signal_from_outside(number: int) -> int:
-    """Return the number of a signal that no fault of a process raises; otherwise 0."""
+    """Return the number of a signal that comes from outside; 0 for a crash."""
     return 0 if any(number == getattr(signal, name, 0) for name in _CRASH_SIGNALS) else number
 
 

@@ -1,7 +1,7 @@
 """Standard output and error of the command.
 
-Every write to stdout is complete or raises an error that names stdout, also with ``PYTHONUNBUFFERED``. There, Python's
-own stdout would write as many bytes as fit and drop the rest.
+Every write to stdout is complete or raises an error that names stdout. With ``PYTHONUNBUFFERED``, Python's own stdout would
+write as many bytes as fit and drop the rest.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class _Stdout(io.BufferedWriter):
         self._name_errors(super().flush)
 
     def _name_errors(self, action: Callable[[], T]) -> T:
+        """Return the result of an action; its errors name stdout."""
         try:
             return action()
         except BrokenPipeError:

@@ -134,7 +134,10 @@ def _lacks_scores(report: Report) -> bool:
 
 
 def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
-    """Return the rows to print with -v. ``files``: empty if the model is written to stdout."""
+    """Return the rows to print with -v.
+
+    ``files``: empty if the model is written to stdout.
+    """
     report = conversion.report
     rows = [
         *([files_row(files, seconds, conversion.source.size)] if files else []),
@@ -201,16 +204,10 @@ def _with_time(row: Row, conversion: Conversion) -> Row:
     first, *more = row.lines
     name, seconds = max(conversion.verification_stages.items(), key=lambda stage: stage[1], default=("", 0.0))
     slowest = f", of these {format_seconds(seconds)} for {name}" if seconds > _SLOW_SECONDS else ""
-    duration = f"in {format_seconds(conversion.verification_seconds)}{slowest}"
+    duration = format_seconds(conversion.verification_seconds)
     is_inconclusive = conversion.verification is not None and conversion.verification.verdict == "inconclusive"
-    return row._replace(
-        lines=[
-            f"{first} (after {format_seconds(conversion.verification_seconds)})"
-            if is_inconclusive
-            else f"{first}, {duration}",
-            *more,
-        ]
-    )
+    first = f"{first} (after {duration})" if is_inconclusive else f"{first}, in {duration}{slowest}"
+    return row._replace(lines=[first, *more])
 
 
 def _uncompared_lines(verification: Verification, report: Report) -> list[str]:

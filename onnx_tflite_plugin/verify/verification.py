@@ -29,13 +29,12 @@ class Verification:
 
     ``comparisons``: one per output, in the order of the model. ``kernels``: the kernel sets of LiteRT that ran.
     ``processor``: the processor that both runtimes ran on. ``only_tolerance``: the models differ only because of the user's
-    tolerance. ``diverging``: the first tensor that differs. ``operators``:
-    number of operators that were compared with LiteRT's values as inputs. ``pack_kernel_operators``: number of compared
-    operators whose expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is
-    inconclusive although nothing differs. ``partial``: an inconclusive verdict counts as ok. ``end_to_end``: lines about outputs
-    that exceed their tolerance although every operator agrees; ``end_to_end_error``: the largest of these errors, such as
-    `` by up to 3 quantization steps``. ``tensors``: the comparison of each tensor with LiteRT's values as inputs, in
-    execution order.
+    tolerance. ``diverging``: the first tensor that differs. ``operators``: number of operators that were compared with
+    LiteRT's values as inputs. ``pack_kernel_operators``: number of compared operators whose expected results are from
+    reference kernels of packs. ``reasons``: reasons why the verdict is inconclusive although nothing differs. ``partial``:
+    an inconclusive verdict counts as ok. ``end_to_end``: lines about outputs that exceed their tolerance although every
+    operator agrees; ``end_to_end_error``: the largest of these errors, such as `` by up to 3 quantization steps``.
+    ``tensors``: the comparison of each tensor with LiteRT's values as inputs, in execution order.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -131,7 +130,10 @@ class Verification:
         return f"{agree}: {in_litert} with {litert}, {self.pack_kernel_operators} with {packs}"
 
     def _describe_outputs(self) -> str:
-        """Return the largest error of the outputs; empty if an operator's error stands for an output's."""
+        """Return the largest end-to-end errors of the outputs, by unit.
+
+        Return an empty text if a comparison of an output concerns only its operator.
+        """
         if not self.comparisons or any(output.end_to_end for output in self.comparisons):
             return ""
         worst_by_unit: dict[str, Comparison] = {}

@@ -53,7 +53,7 @@ class NoKernel(LiteRTError):
 
 
 def describe_kernels(kernel_sets: Sequence[str]) -> str:
-    """Return the names of kernel sets for a message, such as ``XNNPACK and builtin kernels``."""
+    """Return the names of kernel sets as text: ``XNNPACK and builtin kernels``."""
     return f"{' and '.join(_KERNEL_NAMES.get(name, name) for name in kernel_sets)} kernels"
 
 

@@ -136,7 +136,9 @@ def conclude(
 def _exceeds_only_tolerance(
     decision: Decision, outputs: Sequence[Comparison], compared_outputs: Collection[str]
 ) -> bool:
-    """True if the models differ, but every submodel agrees within its default tolerance.
+    """True if the models differ only because of the user's tolerance.
+
+    Every submodel agrees within its default tolerance.
 
     ``compared_outputs``: names of the outputs that a submodel computes.
     """
@@ -152,11 +154,14 @@ def _exceeds_only_tolerance(
 
 
 def _explain_tolerance(decision: Decision, outputs: Sequence[Comparison]) -> tuple[str, ...]:
-    """Return a note with the smallest tolerance that accepts all errors, rounded up."""
+    """Return a note with the smallest tolerance that accepts all errors.
+
+    The tolerance is rounded up to two digits.
+    """
     comparisons = (*outputs, *(finding.comparison for finding in decision.differing))
-    largest = max(comparison.max_error for comparison in comparisons if comparison.unit == "range")
-    unit = 10.0 ** (math.floor(math.log10(largest)) - 1)
-    return (_USER_TOLERANCE.format(f"{math.ceil(largest / unit) * unit:.2g}"),)
+    largest_error = max(comparison.max_error for comparison in comparisons if comparison.unit == "range")
+    unit = 10.0 ** (math.floor(math.log10(largest_error)) - 1)
+    return (_USER_TOLERANCE.format(f"{math.ceil(largest_error / unit) * unit:.2g}"),)
 
 
 def _first_divergence(decision: Decision) -> Divergence | None:
@@ -216,20 +221,18 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
     )
     first_finding = decision.differing[0]
     operator_list = _describe_operators(first_finding.submodel.operators)
+    missing_text = f"the ONNX model has no value for an operand of {operator_list}"
     saved = [
         (name, submodel, finding)
         for name, (submodel, finding) in zip(SUBMODEL_NAMES, extracted_submodels, strict=False)  # the first few
     ]
     if not saved:
-        return (
-            f"no submodel was written: the ONNX model has no value for an operand of {operator_list}; {_UNOPTIMIZED_HINT}",
-        )
+        return (f"no submodel was written: {missing_text}; {_UNOPTIMIZED_HINT}",)
     try:
         save_all(folder, {name: submodel for name, submodel, _ in saved})
-    except OSError as error:  # the verdict is worth more than the files
+    except OSError as error:  # the verdict is still reported
         return (f"the submodels were not written: {error.filename or folder}: {error.strerror or error}",)
     is_first_missing = saved[0][2] is not first_finding
-    missing_text = f"the first difference is missing: the ONNX model has no value for an operand of {operator_list}"
     return (
         f"{plural(len(saved), 'submodel')} in {folder}, each as .tflite, .onnx, .npz (operands) and .onnx.npz (operands in "
         f"ONNX layout){'' if has_known_cause else '; attach the folder to a bug report'}",
@@ -237,7 +240,7 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
             f"  {name:5}  {_describe_operators(submodel.operators)}: {finding.comparison.text}"
             for name, submodel, finding in saved
         ),
-        *([f"  {missing_text}"] if is_first_missing else []),
+        *([f"  the first difference is missing: {missing_text}"] if is_first_missing else []),
     )
 
 

@@ -101,7 +101,7 @@ def bench(
     Raises the same errors as ``verify``.
     """
     check_arguments(signature, None, seed, None)
-    VerifyOptions(seed=seed), BenchOptions(threads=threads, rounds=rounds)
+    VerifyOptions(seed=seed), BenchOptions(threads=threads, rounds=rounds)  # check the values
     start_stage = progress or (lambda stage: None)
     start_stage("loading both models")
     check_order(tflite, onnx)
