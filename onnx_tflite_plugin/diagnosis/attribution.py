@@ -48,17 +48,16 @@ def attribute_failure(
 ) -> ConversionError:
     """Return the error to raise, which names the cause of the failure.
 
-    The cause is the file, an option, an op pack or the converter. If it seems to be the converter, LiteRT runs
-    ``source``, unless it is None.
+    The cause is the file, an option, an op pack or the converter. If the cause seems to be the converter,
+    ``source`` is run in LiteRT to check the file; None skips this check.
     """
     if not isinstance(error, ConversionError):
         error = _to_conversion_error(error, records)
     failure = _attribute_to_file(error, records) or error
     if source is None:
         return failure
-    from onnx_tflite_plugin.diagnosis.litert import (
-        check_with_litert,  # imports verify, which no successful conversion needs
-    )
+    # Imported here, because it imports verify, which no successful conversion needs.
+    from onnx_tflite_plugin.diagnosis.litert import check_with_litert
 
     return check_with_litert(failure, source)
 

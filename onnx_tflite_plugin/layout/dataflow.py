@@ -110,7 +110,10 @@ class Edge(NamedTuple):
 
 
 def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout], object]) -> dict[TensorLayout, int]:
-    """Return one number per layout, equal for equal keys and faster to compare."""
+    """Return a number for each layout, which is faster to compare than its key.
+
+    Layouts with equal keys get equal numbers.
+    """
     numbers: dict[object, int] = {}
     return {layout: numbers.setdefault(key(layout), len(numbers)) for layout in layouts}
 

@@ -126,10 +126,10 @@ class Alignment:
 
         Raises Misaligned with the first difference.
         """
-        sized, prefill = self.signature.sized, self.prefill.sized
+        sized, sized_prefill = self.signature.sized, self.prefill.sized
         keys = f"signatures {self.signature.key!r} and {self.prefill.key!r}"
-        prefill_inputs = prefill.tensors_by_name(prefill.signature.inputs)
-        prefill_outputs = prefill.tensors_by_name(prefill.signature.outputs)
+        prefill_inputs = sized_prefill.tensors_by_name(sized_prefill.signature.inputs)
+        prefill_outputs = sized_prefill.tensors_by_name(sized_prefill.signature.outputs)
         inputs = sized.tensors_by_name(sized.signature.inputs)
         outputs = sized.tensors_by_name(sized.signature.outputs)
         if prefill_inputs.keys() != inputs.keys():
@@ -138,11 +138,11 @@ class Alignment:
             raise Misaligned(f"{keys} have different outputs: {min(prefill_outputs.keys() - outputs.keys())!r}")
         for name, tensor in prefill_inputs.items():
             self.input_pairs[location_of(inputs[name])] = location_of(tensor)
-            if sized.sizes(inputs[name]) != prefill.sizes(tensor) or inputs[name].dtype != tensor.dtype:
+            if sized.sizes(inputs[name]) != sized_prefill.sizes(tensor) or inputs[name].dtype != tensor.dtype:
                 raise Misaligned(f"{keys}: input {name!r} has different sizes or dtypes")
             self.tensors[location_of(inputs[name])] = tensor
         for name, tensor in prefill_outputs.items():
-            if sized.sizes(outputs[name]) != prefill.sizes(tensor):
+            if sized.sizes(outputs[name]) != sized_prefill.sizes(tensor):
                 raise Misaligned(f"{keys}: output {name!r} has different sizes")
             self._add(outputs[name], tensor)
         while self.pending:

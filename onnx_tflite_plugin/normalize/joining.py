@@ -140,7 +140,7 @@ def _shared_views(alignment: Alignment, joined: Model) -> Iterator[tuple[Operato
 
 
 def _select_signatures(model: Model) -> tuple[Signature, Signature]:
-    """Return the decode signature and the signature for the longest prompt.
+    """Return the decode signature and the prefill signature of the longest prompt.
 
     The decode signature has the most outputs. Raises Misaligned if the inputs of signatures differ.
     """
@@ -168,7 +168,8 @@ def _input_pairs(model: Model, decode: Signature, signature: Signature) -> list[
 def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
     """Return the number of tokens of a prefill signature.
 
-    This is the input size that is 1 in ``decode``.     Raises Misaligned if the inputs of the signatures differ in several sizes.
+    This is the input size that is 1 in ``decode``. Raises Misaligned if the inputs of the signatures differ in several
+    sizes.
     """
     sizes: set[int] = set()
     for decode_tensor, tensor in _input_pairs(model, decode, signature):

@@ -31,8 +31,8 @@ MAX_TABLES = 1_000_000
 # scales has 512k.
 MAX_NUMBERS = 1 << 24
 # A file without shared content has at least 8 bytes per table and 1 per number, and each of its strings is copied once.
-SLACK = 1 << 16
-MAX_COPIES = 4
+SLACK = 1 << 16  # number of tables, numbers and copied bytes that a small file may have in addition
+MAX_COPIES = 4  # maximum ratio of copied bytes to the size of the file
 
 _CODES = {
     "bool": "?",

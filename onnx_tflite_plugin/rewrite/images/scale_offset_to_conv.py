@@ -37,8 +37,8 @@ class FloatMatch(NamedTuple):
 def check_float(mul: ir.Node) -> FloatMatch:
     """Return the match if both constants are per channel, and the layout is blocked."""
     add = require_match(only_user(mul.outputs[0], "Add"))
-    shape = require_match(sizes(mul.outputs[0]), "the shape of the product is unknown")
-    require(len(shape) == 4, "the operand of the product is not an image")
+    shape = require_match(sizes(mul.outputs[0]), "the rank of the image is unknown")
+    require(len(shape) == 4, "the operand of the Mul is not an image")
     channels = shape[1]
     require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")
     (value, factor), (_, offset) = _operands(mul, channels or 0), _operands(add, channels or 0)

@@ -48,7 +48,8 @@ def check(reshape: ir.Node) -> Match:
 def rewrite(_: Editor, match: Match) -> None:
     """Remove all Reshapes of a chain except the last one.
 
-    The last one is removed too if it is useless.     The metadata of values within the chain is copied to the remaining values.
+    The last one is removed too if it is useless. The metadata of values within the chain is copied to the remaining
+    values.
     """
     target, reshaped = constant(match.reshape.inputs[1]), match.reshape.inputs[0]
     while reshaped is not None and reshaped is not match.value:
