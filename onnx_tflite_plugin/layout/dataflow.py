@@ -110,7 +110,7 @@ class Edge(NamedTuple):
 
 
 def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout], object]) -> dict[TensorLayout, int]:
-    """Return a number for each layout, which is faster to compare than its key.
+    """Return one number per layout, which is faster to compare than its key.
 
     Layouts with equal keys get equal numbers.
     """
