@@ -14,7 +14,7 @@ def test_conv_cases_fail_if_the_lowering_drops_an_int8_bias(failing_output: Fail
     bias, dropped = "ctx.ops.Conv(x, weights, bias,", "ctx.ops.Conv(x, weights, None if ctx.is_quantized else bias,"
     printed = failing_output((HANDLER, bias, dropped), like="conv")
     assert "same reason as CUSTOM.Acme-int8: CUSTOM.Acme-int8_between_convolutions" in printed
-    assert "3 passed, 2 failed" in printed
+    assert "5 passed, 2 failed" in printed
 
 
 def test_behavior_case_fails_if_zero_points_are_confused(failing_output: FailingOutput) -> None:
@@ -28,7 +28,7 @@ def test_conv_case_fails_if_the_declared_bias_scale_is_wrong(failing_output: Fai
     printed = failing_output((HANDLER, "bias={2: (0, 1)}", "bias={2: (0, 0.5)}, weights=(1,)"), like="conv")
     assert "slot 2 has the scale 0.00094 in the file, but bias={2: (0, 0.5)} gives 0.0235" in printed
     assert "so the bias is multiplied by 25; correct the declaration" in printed
-    assert "3 passed, 2 failed" in printed
+    assert "5 passed, 2 failed" in printed
 
 
 def test_conversion_warns_of_a_wrong_declared_bias_scale(write_pack: Callable[..., Path]) -> None:
