@@ -227,6 +227,7 @@ def _operator_rows(
     for group in groups:
         ops = group.operators
         layout, quantization = declaration_names(bindings[ops[0]], target) if len(ops) == 1 else ("Fused", "")
+        is_quantized = any(tensor is not None and _is_quantized(tensor) for tensor in (*ops[0].inputs, *ops[0].outputs))
         output = next((tensor for tensor in ops[-1].outputs if tensor is not None), None)
         results = [tensor for op in ops for tensor in op.outputs if tensor is not None]
         times = [seconds[op.index] for op in ops if op.index in seconds]
@@ -242,7 +243,7 @@ def _operator_rows(
             "tflite_dtype": "" if output is None else output.dtype,
             "shape": [] if output is None else list(output.dims),
             "layout": layout,
-            "quantization": quantization,
+            "quantization": quantization if is_quantized else "",
             "nodes": _count_names(group.nodes),
             "inner": _count_names(group.inner),
             "float_island": has_quantized_values and dtype.startswith("float"),

@@ -100,10 +100,18 @@ function showVerdict() {
   const onlyOutputsDiffer = hasEndToEnd && !page.wrong && page.verification_notes.length;
   const verdict = element("verdict");
   verdict.textContent = page.verdict || page.notes[0] || "";
-  if (onlyOutputsDiffer) verdict.textContent += "; the outputs of the whole network still differ:";
+  if (onlyOutputsDiffer && !page.verdict.includes("; outputs differ"))
+    verdict.textContent += "; the outputs of the whole network still differ:";
   if (page.wrong) verdict.className = "wrong";
   else if (page.verdict.startsWith("inconclusive")) verdict.className = "undecided";
   else verdict.className = page.verdict ? "ok" : "";
+  const word = { wrong: "FAILED", ok: "OK" }[verdict.className];
+  if (word) verdict.prepend(make("strong", word), ": ");
+  const wrongOperator = page.operators.find((op) => op.wrong);
+  if (wrongOperator) {
+    verdict.append("; ");
+    make("span", null, verdict).append("first wrong operator: ", makeLink(wrongOperator.index));
+  }
   if (!page.outputs.length) return;
   const headings = ["output", hasEndToEnd ? "error of its operator" : "error", "tolerance"];
   if (hasEndToEnd) headings.push("error of the whole network");
@@ -202,17 +210,23 @@ function showLegend() {
   if (page.operators.some((op) => op.wrong)) add("#b3261e", "first outside its tolerance");
 }
 
+/** Create a button that selects an operator in the network, and shows the network. */
+function makeLink(index, text = operatorLabel(index)) {
+  const button = make("button", text, null, { class: "link", type: "button" });
+  button.addEventListener("click", () => {
+    select(index);
+    element("panes").scrollIntoView({ block: "nearest" });
+  });
+  return button;
+}
+
 /** Turn the first column of a table into buttons that select operators, also from the keyboard. */
 function linkRows(tableElement, indices) {
   tableElement.querySelectorAll("tbody tr").forEach((row, k) => {
     if (indices[k] === undefined) return;
     const cell = row.firstChild,
       text = cell.textContent;
-    cell.replaceChildren();
-    make("button", text, cell, { class: "link", type: "button" }).addEventListener("click", () => {
-      select(indices[k]);
-      element("panes").scrollIntoView({ block: "nearest" });
-    });
+    cell.replaceChildren(makeLink(indices[k], text));
   });
 }
 

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.verify.runtimes.processor import processor
+from onnx_tflite_plugin.verify.runtimes.processor import describe_processor
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -33,7 +33,7 @@ def describe_provenance(
         "converted by": f"{onnx.producer_name} {onnx.producer_version}".strip(),
         "target": report.target if report else "",
         "runtimes": _runtimes() if uses_runtimes else "",
-        "processor": _processor() if uses_runtimes else "",
+        "processor": _processor(onnx) if uses_runtimes else "",
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
     return {label: text for label, text in facts.items() if text}
@@ -54,8 +54,8 @@ def _version(distributions: tuple[str, ...]) -> str:
     return ""
 
 
-def _processor() -> str:
+def _processor(onnx: ModelProto) -> str:
     try:
-        return processor()
+        return describe_processor(onnx.graph)
     except ConversionError:
         return ""

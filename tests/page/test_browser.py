@@ -65,6 +65,26 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
             assert text in dom.partition('<script type="application/json"')[0]
 
 
+def test_verdict_names_the_first_wrong_operator(tmp_path: Path, digits: Page) -> None:
+    """A click on its name selects it in the network."""
+    operators = [{**op, "wrong": "far off" if op["index"] == 4 else ""} for op in digits.operators]
+    wrong = replace(digits, operators=operators, verdict="NOT within tolerance", wrong=True)
+    script = """<script>
+    const verdict = element("verdict");
+    verdict.querySelector("button").click();
+    document.body.dataset.result = `${verdict.textContent}|${selectedId()}`;
+    </script></body>"""
+    path = tmp_path / "page.html"
+    path.write_text(html(wrong).replace("</body>", script), encoding="utf-8")
+    dom, console = render_page(path)
+    assert console == []
+    (result,) = re.findall('data-result="([^"]*)"', dom)
+    code = digits.operators[4]["code"]
+    assert result.replace("&nbsp;", " ") == f"FAILED: NOT within tolerance; first wrong operator: 4 {code}|4"
+    path.write_text(html(digits), encoding="utf-8")
+    assert '<p id="verdict" class="ok"><strong>OK</strong>: ' in render_page(path)[0]
+
+
 def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) -> None:
     """Typing selects the first match, Enter the next; a complete label has one match.
 
@@ -170,4 +190,4 @@ def test_errors_of_a_float_model_are_in_steps_of_the_file(tmp_path: Path) -> Non
     assert "tolerance: 3 quantization steps" in visible_html
     assert "one step (normal)" not in visible_html
     assert "float32 instead of int8: pass real values" in visible_html
-    assert "the outputs of the whole network still differ" in visible_html
+    assert "; outputs differ by up to " in visible_html

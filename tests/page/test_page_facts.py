@@ -115,6 +115,7 @@ def test_operator_has_output_time_and_error() -> None:
     assert [row["wrong"] for row in rows] == ["off", "", "", "", ""]
     assert [row["nodes"] for row in rows] == [["DequantizeLinear"], [], [], [], []]
     assert rows[1]["layout"] == "Transparent"
+    assert [row["quantization"] != "" for row in rows] == [True, False, True, False, False], "float NEG has none"
 
 
 def test_results_of_constants_are_constant() -> None:
