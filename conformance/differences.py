@@ -1,4 +1,4 @@
-"""Describe how results differ: by rounding, an offset, a factor or positions.
+"""Describe how results differ: by rounding, an offset, a factor, a clamp, a shift or positions.
 
 Each of these patterns has one likely cause. A wrong layout causes only wrong positions.
 """
@@ -26,6 +26,8 @@ _MAX_HALFWAY_FRACTION = 0.1
 """Heuristic: if fewer elements differ, the two sides round only halfway values differently."""
 _FACTOR_TOLERANCE = 1e-4
 """Maximum error, relative to the range, if float results count as shifted or multiplied."""
+_MIN_CLAMPED = 3
+"""Heuristic: if fewer elements have the value of a bound, it may be an extreme value and not a clamp."""
 
 
 class Difference(NamedTuple):
@@ -57,8 +59,16 @@ def describe_difference(
     if all(_is_permuted(a, e) for a, e in zip(actual, expected, strict=True)):
         return Difference(f"{name} has the right values in the wrong positions", is_layout=True)
     if zero_point is None:
-        return _describe_numbers(name, ours, theirs, reference)
-    return _describe_steps(name, ours - zero_point, theirs - zero_point, reference)
+        tolerance = _FACTOR_TOLERANCE * float(np.ptp(theirs))
+        arithmetic = _describe_numbers(name, ours, theirs, reference)
+    else:
+        tolerance = 1.0
+        arithmetic = _describe_steps(name, ours - zero_point, theirs - zero_point, reference)
+    return (
+        arithmetic
+        or _describe_clamp(name, ours, theirs, reference, zero_point, tolerance)
+        or _describe_shift(name, actual, expected, reference, tolerance)
+    )
 
 
 def _describe_numbers(name: str, ours: Array, theirs: Array, reference: str) -> Difference | None:
@@ -95,6 +105,65 @@ def _describe_steps(name: str, ours: Array, theirs: Array, reference: str) -> Di
             f"{reference}"
         )
     return None
+
+
+def _describe_clamp(
+    name: str, ours: Array, theirs: Array, reference: str, zero_point: int | None, tolerance: float
+) -> Difference | None:
+    """Return that only one of two sides clamps its results."""
+    for clamped, free, clamping, other in (
+        (theirs, ours, reference, "the ONNX model"),
+        (ours, theirs, "the ONNX model", reference),
+    ):
+        low, high = clamped.min(), clamped.max()
+        if np.abs(np.clip(free, low, high) - clamped).max() > tolerance:
+            continue
+        bounds = [
+            (word, bound)
+            for word, bound, beyond in (("below", low, low - free), ("above", high, free - high))
+            if np.any(beyond > tolerance) and np.count_nonzero(clamped == bound) >= _MIN_CLAMPED
+        ]
+        if bounds:
+            texts = [f"{word} {_format_bound(bound, zero_point)}" for word, bound in bounds]
+            return Difference(
+                f"missing clamp: {clamping} has no element of {name} {' or '.join(texts)}, but {other} has, and all other elements "
+                f"agree; perhaps only {clamping} applies an activation, such as RELU"
+            )
+    return None
+
+
+def _format_bound(bound: float, zero_point: int | None) -> str:
+    if zero_point is None:
+        return f"{bound:g}"
+    return "the zero point" if bound == zero_point else f"the quantized value {bound:g}"
+
+
+def _describe_shift(
+    name: str, actual: Sequence[Array], expected: Sequence[Array], reference: str, tolerance: float
+) -> Difference | None:
+    """Return that results are shifted by one element along an axis."""
+    for axis in range(min(array.ndim for array in actual)):
+        for offset, direction in ((1, "higher"), (-1, "lower")):
+            pairs = [
+                (_without_end(ours, axis, -offset), _without_end(theirs, axis, offset))
+                for ours, theirs in zip(actual, expected, strict=True)
+            ]
+            distinct = np.unique(np.concatenate([theirs.reshape(-1) for _, theirs in pairs])).size
+            if distinct >= _MIN_DISTINCT and all(
+                np.allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=0, atol=tolerance, equal_nan=True)
+                for ours, theirs in pairs
+            ):
+                return Difference(
+                    f"shifted by one: each element of {name} in {reference} is at an index that is 1 {direction} along axis {axis} than in "
+                    "the ONNX model; pads, begins or another offset of this axis may be wrong"
+                )
+    return None
+
+
+def _without_end(array: Array, axis: int, end: int) -> Array:
+    """Return an array without its first element along an axis if ``end`` is 1, or its last if it is -1."""
+    index = slice(1, None) if end > 0 else slice(None, -1)
+    return array[(slice(None),) * axis + (index,)]
 
 
 def _describe_rounding(name: str, steps: Array, theirs: Array, reference: str) -> str:

@@ -21,7 +21,8 @@ This part contains neither the operator nor the variants.
 
 _EXPLANATION = re.compile(
     r"layout=\w+ is wrong: |axes='[^']*': (?:axis|letter) |the result differs in every layout: |the table of Lookup is"
-    r"|wrong (?:rounding|integer arithmetic): |wrong factor: .*? is [^ ]+ times|has the right values in the wrong positions"
+    r"|wrong (?:rounding|integer arithmetic): |missing clamp: |shifted by one: "
+    r"|wrong factor: .*? is [^ ]+ times|has the right values in the wrong positions"
     r"|without it the case passes|the lowering of \S+ does not read its operand"
 )
 """Matches a reason that names a wrong declaration or function, which also causes the numerical differences of the case."""

@@ -151,6 +151,39 @@ def test_difference_without_a_pattern_is_not_described(actual: Any, expected: An
     assert describe_difference("y", [actual], [expected], "the kernel", zero_point) is None
 
 
+FLOATS = np.random.default_rng(3).normal(size=(2, 5, 7)).astype(np.float32)
+QUANTIZED = np.random.default_rng(5).integers(-100, 100, (2, 5, 7)).astype(np.int8)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "zero_point", "text"),
+    [
+        (FLOATS, np.maximum(FLOATS, 0), None, "the kernel has no element of y below 0, but the ONNX model has"),
+        (np.maximum(FLOATS, 0), FLOATS, None, "the ONNX model has no element of y below 0, but the kernel has"),
+        (FLOATS, np.clip(FLOATS, -1, 1), None, "the kernel has no element of y below -1 or above 1, but"),
+        (QUANTIZED, np.maximum(QUANTIZED, 7), 7, "no element of y below the zero point, but the ONNX model has"),
+    ],
+)
+def test_clamp_of_one_side_is_described(actual: Array, expected: Array, zero_point: int | None, text: str) -> None:
+    difference = describe_difference("y", [actual], [expected], "the kernel", zero_point)
+    assert difference is not None
+    assert difference.text.startswith("missing clamp: ")
+    assert text in difference.text
+
+
+@pytest.mark.parametrize(("axis", "side"), [(0, 1), (1, 1), (1, -1), (2, -1)])
+def test_shift_along_an_axis_is_described(axis: int, side: int) -> None:
+    shifted = np.roll(FLOATS, -side, axis)
+    edge = np.take(np.arange(FLOATS.shape[axis]), -1 if side > 0 else 0)
+    np.moveaxis(shifted, axis, 0)[edge] = 9.0
+    difference = describe_difference("y", [shifted], [FLOATS], "the kernel", None)
+    assert difference is not None
+    direction = "higher" if side > 0 else "lower"
+    assert difference.text.startswith(
+        f"shifted by one: each element of y in the kernel is at an index that is 1 {direction} along axis {axis} than in "
+    )
+
+
 def test_offset_of_integers_without_scale_is_not_a_wrong_zero_point() -> None:
     numbers = np.arange(9, dtype=np.int32)
     difference = describe_difference("y", [numbers + 2], [numbers], "the kernel", None)
