@@ -12,7 +12,7 @@ import numpy as np
 
 from conformance.bias_scales import bias_scale_messages
 from conformance.declared import find_operators, has_quantized_activations, is_looked_up
-from conformance.differences import Difference, describe_difference
+from conformance.differences import Difference, describe_difference, describe_wrong_parameters
 from conformance.explanation import (
     ComparableCase,
     Runs,
@@ -118,8 +118,26 @@ def _describe(trial: ComparableCase, actual: Runs) -> Difference | None:
         zero_point = int(quantization.zero_point[0]) if isinstance(quantization, Quantization) else None
         ours, theirs = ([np.asarray(arrays[k]) for arrays in runs] for runs in (actual, expected[comparison.nearest]))
         reference = reference_name(comparison.nearest.partition(",")[0])
-        return describe_difference(comparison.name, ours, theirs, reference, zero_point)
+        wrong_parameters = None
+        if isinstance(quantization, Quantization) and comparison.unit == "step":
+            others = _other_parameters(trial, quantization)
+            wrong_parameters = describe_wrong_parameters(comparison.name, ours, theirs, quantization, others)
+        return wrong_parameters or describe_difference(comparison.name, ours, theirs, reference, zero_point)
     return None
+
+
+def _other_parameters(trial: ComparableCase, quantization: Quantization) -> dict[str, Quantization]:
+    """Return scale and zero point of each operand that differ from those of the result."""
+    return {
+        f"operand {slot}": tensor.quantization
+        for op in find_operators(trial.source, trial.case.op)
+        for slot, tensor in enumerate(op.inputs)
+        if tensor is not None
+        and isinstance(tensor.quantization, Quantization)
+        and len(tensor.quantization.scale) == 1
+        and (tensor.quantization.scale[0], tensor.quantization.zero_point[0])
+        != (quantization.scale[0], quantization.zero_point[0])
+    }
 
 
 def _agrees_in_float(trial: ComparableCase, variant: Variant) -> bool:

@@ -5,11 +5,12 @@ Each of these patterns has one likely cause. A wrong layout causes only wrong po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from onnx_tflite_plugin.api import Quantization
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.source.model import Array
 
@@ -164,6 +165,36 @@ def _without_end(array: Array, axis: int, end: int) -> Array:
     """Return an array without its first element along an axis if ``end`` is 1, or its last if it is -1."""
     index = slice(1, None) if end > 0 else slice(None, -1)
     return array[(slice(None),) * axis + (index,)]
+
+
+def describe_wrong_parameters(
+    name: str,
+    actual: Sequence[Array],
+    expected: Sequence[Array],
+    parameters: Quantization,
+    others: Mapping[str, Quantization],
+) -> Difference | None:
+    """Return that quantized results have scale and zero point of another tensor.
+
+    ``parameters``: scale and zero point of the output. ``others``: those of other tensors, by their name in the text.
+    """
+    ours, theirs = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (actual, expected))
+    if ours.shape != theirs.shape or ours.dtype.kind not in "iu" or theirs.dtype.kind not in "iu":
+        return None
+    keeps = _is_unsaturated(ours) & _is_unsaturated(theirs)
+    real = _dequantize(theirs[keeps], parameters)
+    for other_name, other in others.items():
+        error = np.abs(_dequantize(ours[keeps], other) - real)
+        if len(np.unique(real)) >= _MIN_DISTINCT and error.max() <= float(other.scale[0] + parameters.scale[0]):
+            return Difference(
+                f"wrong scale or zero point: each element of {name} in the ONNX model is quantized with scale and zero point of "
+                f"{other_name} instead of those of the result"
+            )
+    return None
+
+
+def _dequantize(values: Array, parameters: Quantization) -> Array:
+    return (values.astype(np.float64) - float(parameters.zero_point[0])) * float(parameters.scale[0])
 
 
 def _describe_rounding(name: str, steps: Array, theirs: Array, reference: str) -> str:

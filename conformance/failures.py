@@ -21,8 +21,9 @@ class Failures:
         self._by_text: dict[str, list[str]] = {}
 
     def add(self, variant: Variant, *texts: str) -> None:
-        for text in texts:
-            self._by_text.setdefault(text, []).append(variant.text)
+        for text in dict.fromkeys(texts):
+            variants = self._by_text.setdefault(text, [])
+            variants += [] if variant.text in variants else [variant.text]
 
     def followed_by(self, later: Failures) -> Failures:
         """Return these failures and then ``later``."""

@@ -21,7 +21,7 @@ This part contains neither the operator nor the variants.
 
 _EXPLANATION = re.compile(
     r"layout=\w+ is wrong: |axes='[^']*': (?:axis|letter) |the result differs in every layout: |the table of Lookup is"
-    r"|wrong (?:rounding|integer arithmetic): |missing clamp: |shifted by one: "
+    r"|wrong (?:rounding|integer arithmetic): |missing clamp: |shifted by one: |wrong scale or zero point: "
     r"|wrong factor: .*? is [^ ]+ times|has the right values in the wrong positions"
     r"|without it the case passes|the lowering of \S+ does not read its operand"
 )

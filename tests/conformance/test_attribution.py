@@ -85,6 +85,26 @@ def test_wrong_arithmetic_is_named_and_axes_are_not(dtype: str, host: Host, caus
     assert "axes" not in "".join(reasons)
 
 
+def test_results_with_the_parameters_of_an_operand_are_named() -> None:
+    def lower(ctx: Any, x: Any) -> Any:
+        return ctx.quantize(ctx.ops.Mul(ctx.dequantize(x, like=0), 0.5), like=0)
+
+    declare = handler(CODE, max_version=1, layout=Transparent(), quantization=Integer(), kernel=half_kernel)
+    x, y = (tensor(2, 5, 7, 3, dtype="int8", scale=scale, zero_point=zero) for scale, zero in ((0.05, 3), (0.02, -7)))
+    reasons = run_case(unary(CODE, "int8", x, y), Host(handlers={CODE: declare(lower)}, prefer=["inline"])).reasons
+    assert (
+        "wrong scale or zero point: each element of y0 in the ONNX model is quantized with scale and zero point of operand 0 "
+        "instead of those of the result; correct the lowering"
+    ) in reasons[0]
+
+
+def half_kernel(op: Any, x: Array) -> Array:
+    """Return half of the real value, in the scale of the result."""
+    before, after = (op[slot].quantization for slot in (0, out(0)))
+    real = (x.astype(np.float64) - before.zero_point[0]) * before.scale[0] / 2
+    return np.asarray(np.clip(np.round(real / after.scale[0]) + after.zero_point[0], -128, 127)).astype(x.dtype)
+
+
 def test_result_that_is_right_in_floats_has_wrong_integer_arithmetic() -> None:
     def lower(ctx: Any, x: Any) -> Any:
         return ctx.ops.Abs(x) if ctx.uses_integers else ctx.ops.Mul(x, 0.5)
