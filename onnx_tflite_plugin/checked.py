@@ -216,7 +216,7 @@ def describe_arity_mismatch(
     elif operands < minimum:
         expected = f"{minimum} or more"
     first_parameter = " besides its first parameter, ctx" if role == "lowering" and expected == "0" else ""
-    remedy = "" if first_parameter else f"; give the {role} one parameter per operand after its first one"
+    remedy = "" if first_parameter else f"; after its first parameter, the {role} needs one parameter per operand"
     return f"{subject} {plural(operands, 'operand')}, the {role} takes {expected}{first_parameter}{remedy}"
 
 

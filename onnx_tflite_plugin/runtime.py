@@ -94,7 +94,7 @@ class Session:
         except Exception as error:
             raise ValueError(describe_load_failure(source, error)) from error
         self._ort_value = onnxruntime.OrtValue
-        self._next_states: dict[str, str] = {state.output: state.input for state in states}
+        self._next_states: dict[str, str] = {state.output: state.input for state in states}  # {output: state}
         quantized = _quantization(metadata)
         input_ports = [replace(port_of(port), **quantized.get(port.name, {})) for port in self._session.get_inputs()]
         default_ports = [port_of(port) for port in self._session.get_overridable_initializers()]
@@ -267,7 +267,7 @@ class Session:
         prompt_tokens = check_generation(tokens, count, start, stop, self._decoder.slots)
         if prefill is not None and prefill._states is not self._states:
             raise ValueError(
-                "this session and prefill have different caches; create one with states_of= the other session"
+                "this session and the session 'prefill' have different caches; create one of them with states_of= the other"
             )
         processed = 0 if prefill is None else prefill._run_prompt(prompt_tokens[:-1], start)
         result: list[int] = []

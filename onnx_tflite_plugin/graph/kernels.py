@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MISSING_KERNEL = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node")
 _OTHER_RUNTIME_HINT = "--check standard writes the model for a runtime that has this kernel"
-_VIEWER_HINT = "--check standard writes the model for a viewer such as Netron; other runtimes may refuse it too"
+_VIEWER_HINT = "--check standard writes the model for a viewer such as Netron; other runtimes may refuse the model too"
 
 
 def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:

@@ -35,12 +35,12 @@ def describe_remedies(without_handler: Sequence[Operator], unsupported: Sequence
     subgraph.
     """
     codes = [*dict.fromkeys(quote(op.code, safe="._-") for op in without_handler)]
-    them = "it" if len(codes) == 1 else "them"
+    pronoun = "it" if len(codes) == 1 else "them"
     count_text = f", …, {len(codes)} in all" if len(codes) > _MAX_CODES else ""
     further_options = ", ".join(f"--op {code}" for code in codes[1:_MAX_CODES])
-    further_runs = f"; run it again with {further_options}{count_text}" if further_options else ""
+    further_runs = f"; repeat the command with {further_options}{count_text}" if further_options else ""
     pack = (
-        f"an op pack can convert {them}; create one with: onnx-tflite new-pack DIR --op {codes[0]}, "
+        f"an op pack can convert {pronoun}; create one with: onnx-tflite new-pack DIR --op {codes[0]}, "
         f"and --like KIND if the operator is not elementwise{further_runs}"
     )
     return "; ".join([pack, *_describe_submodels(unsupported, main)])

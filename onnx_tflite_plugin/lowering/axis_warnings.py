@@ -53,7 +53,7 @@ def _layout_warnings(
             f"{letters}:{letters[0]}C{letters[1:-1]} puts them first"
         )
     elif file_letters == requested_letters and not options.channels_first and options.io_layout == "source":
-        yield f"{option}: both orders are equal, so the option has no effect"
+        yield f"{option}: the new order is the file's order, so the option has no effect"
 
 
 def _letters(tensor: Tensor) -> str:

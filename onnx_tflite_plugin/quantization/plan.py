@@ -152,7 +152,7 @@ def _target_problem(reason: str, tensors: Mapping[Tensor, Bound], plan: StorageP
         zero_point += f", which is {storage.quantization.zero_point[0]} in {storage.dtype}"
     remainder = f", and {plural(len(others), 'more tensor')} cannot be stored either" if others else ""
     location = f"tensor {tensor} of {bound.label}"
-    remedy = "--quantization symmetric changes their parameters, --quantization float drops them"
+    remedy = "--quantization symmetric requantizes to int8 with zero points of 0, --quantization float drops the quantization"
     return Problem(location, f"{reason}; the tensor is {tensor.dtype}{zero_point}{remainder}", remedy)
 
 

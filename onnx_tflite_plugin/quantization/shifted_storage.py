@@ -43,6 +43,7 @@ def _mixed_state_tensors(states: StateUsers, shifted: Mapping[Tensor, Storage]) 
         storage = None if tensor in unshifted else shifted.get(tensor)
         return None if storage is None else (storage.dtype, storage.shift)
 
+    # An unshifted tensor may belong to several states.
     while mixed := [group for group in state_tensors if len({*map(dtype_and_shift, group)}) > 1]:
         unshifted.update(*mixed)
     return unshifted
@@ -82,7 +83,7 @@ def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: Sta
         for bound, tensors in by_operator.items()
         if all((t in interface or t.is_constant) and t not in weights for t in tensors)
     }
-    while True:
+    while True:  # an operator that shares a tensor with a shifted operator is not isolated
         shared = {t for bound, tensors in by_operator.items() if bound not in isolated for t in tensors}
         still_isolated = {bound for bound in isolated if shared.isdisjoint(by_operator[bound])}
         if still_isolated == isolated:

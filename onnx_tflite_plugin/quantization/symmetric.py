@@ -38,6 +38,7 @@ def symmetric_range(quantization: Quantization, dtype: str) -> Quantization:
     """Return int8 parameters with a zero point of 0 that cover a per-tensor range."""
     (scale,), (zero_point,) = quantization.scale, quantization.zero_point
     max_distance = max(abs(bound - zero_point) for bound in INTEGER_RANGE[dtype])
+    # For a range with only one sign, the scale doubles exactly: 255 steps would give 255 / 127.
     return Quantization((float(np.float32(scale * min(max_distance, 2 * MAX_INT8) / MAX_INT8)),), (0,))
 
 

@@ -13,7 +13,7 @@ _SUB_BYTE = frozenset({"int4", "uint4", "int2"})
 ONNXRUNTIME = Target(
     name="onnxruntime",
     opsets=(13, 18, 26),
-    # Only uint8 activations with int8 weights are fused. Networks take LiteRT's time, with int8 activations 1.79 times it.
+    # Only uint8 activations with int8 weights are fused. With int8 activations, networks take 1.79 times as long.
     storage={"int8": ("uint8", 128)},
     # Integer kernels support only int8 weights; int4 and int2 would be dequantized in every run, or not load.
     weights={"uint8": ("int8", -128), "int4": ("int8", 0), "int2": ("int8", 0)},

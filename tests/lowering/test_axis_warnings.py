@@ -30,7 +30,7 @@ def axis_warnings(model: Path | bytes, **options: Any) -> Sequence[str]:
         ),
         ({"layout": {"image": "NCHW:NHWC"}}, "axis 1 .* the model's channels are axis 3; NHWC:NCHW puts them first"),
         ({"layout": {"0": "NCHW:NCHW"}}, "axis 1 .* the model's channels are axis 3"),
-        ({"layout": {"image": "NHWC:NHWC"}}, "both orders are equal, so the option has no effect"),
+        ({"layout": {"image": "NHWC:NHWC"}}, "the new order is the file's order, so the option has no effect"),
     ],
 )
 def test_contradiction_of_the_channel_axis_is_a_warning(options: dict[str, Any], message: str) -> None:

@@ -180,7 +180,7 @@ MISTAKES = {
     ),
     "a lowering with too many operands": (
         [(HANDLER, "x: Value)", "x: Value, y: Value)")],
-        ["the operator has 1 operand, the lowering takes 2; give the lowering one parameter per operand after its first one"],
+        ["the operator has 1 operand, the lowering takes 2; after its first parameter, the lowering needs one parameter per operand"],
     ),
     "a kernel with too many operands": (
         [(HANDLER, "x: Array)", "x: Array, y: Array)")],
