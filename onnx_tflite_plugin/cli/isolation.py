@@ -30,7 +30,7 @@ TERMINATION_SIGNALS = ("SIGTERM", "SIGHUP")
 _FORWARDED_SIGNALS = ("SIGINT", *TERMINATION_SIGNALS)
 _CRASH_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGKILL")
 """Signals that end a process for its own faults, or for lack of memory. All others come from outside."""
-_GRACE_SECONDS = 5.0
+_GRACE_SECONDS = 3.0
 """Seconds until a fork that was told to end is killed: a run of LiteRT or ONNX Runtime cannot be interrupted."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _BUS_ERROR = getattr(signal, "SIGBUS", -1)  # a page of a mapped file is gone
