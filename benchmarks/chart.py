@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmarks.results import ALL, MIN_SECONDS, OURS, Mean, Row, means
+from benchmarks.results import ALL, MIN_SECONDS, OURS, Mean, Outcome, Row, means
 from benchmarks.table import short_problem
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # palette of Okabe and Ito, distinguishable with color blindness
 _COLORS = {OURS: "#0072B2", "tf2onnx": "#E69F00", "tflite2onnx": "#009E73"}
@@ -46,22 +50,7 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     for row in measured:
         labels_by_position[top + len(row.outcomes) * _BAR / 2] = _label(row)
         for k, outcome in enumerate(row.outcomes):
-            position, color = top + (k + 0.5) * _BAR, _COLORS.get(outcome.converter, "gray")
-            if outcome.ratio is None:
-                axes.annotate(
-                    f" {short_problem(outcome.problem)}", (1, position), va="center", size=_SMALL, color=color
-                )
-                continue
-            ratio = outcome.ratio.median
-            axes.barh(position, ratio - 1, _BAR * 0.85, left=1, color=color)
-            axes.hlines(position, outcome.ratio.low, outcome.ratio.high, color="black", linewidth=1)
-            end, alignment = (
-                (max(outcome.ratio.high, 1), "left") if ratio >= 1 else (min(outcome.ratio.low, 1), "right")
-            )
-            axes.annotate(
-                f"{ratio:.2f}", (end, position), (3 if ratio >= 1 else -3, 0), textcoords="offset points",
-                ha=alignment, va="center", size=_SMALL,
-            )  # fmt: skip
+            _draw_bar(axes, outcome, top + (k + 0.5) * _BAR)
         top += len(row.outcomes) * _BAR + _GAP
     axes.set_yticks(list(labels_by_position), list(labels_by_position.values()), size=_SMALL)
     axes.set_ylim(top, -_GAP)
@@ -83,6 +72,22 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
         figure.legend(loc="outside upper center", ncols=len(names), frameon=False, title=title if overall else None)
     axes.set_xlabel("\n".join(notes), size=_SMALL, color="dimgray", loc="left")
     figure.savefig(path, dpi=120, format="png")
+
+
+def _draw_bar(axes: Axes, outcome: Outcome, position: float) -> None:
+    """Draw a converter's bar with its quartiles and its ratio, or the problem as text."""
+    color = _COLORS.get(outcome.converter, "gray")
+    if outcome.ratio is None:
+        axes.annotate(f" {short_problem(outcome.problem)}", (1, position), va="center", size=_SMALL, color=color)
+        return
+    ratio = outcome.ratio.median
+    axes.barh(position, ratio - 1, _BAR * 0.85, left=1, color=color)
+    axes.hlines(position, outcome.ratio.low, outcome.ratio.high, color="black", linewidth=1)
+    end, alignment = (max(outcome.ratio.high, 1), "left") if ratio >= 1 else (min(outcome.ratio.low, 1), "right")
+    axes.annotate(
+        f"{ratio:.2f}", (end, position), (3 if ratio >= 1 else -3, 0), textcoords="offset points",
+        ha=alignment, va="center", size=_SMALL,
+    )  # fmt: skip
 
 
 def _label(row: Row) -> str:

@@ -18,6 +18,7 @@ IMPLICIT, TRANSPARENT, ATTRIBUTE, TRANSPOSE, INPUT = "#f2b8a0", "#bfd7f5", "#c9e
 BOX_DISTANCE, BOX_HEIGHT, TOP = 104, 34, 30  # pixels; TOP: space above the first row
 ROW_DISTANCE = 92
 MARGIN, BOXES_LEFT = 8, 116  # pixels: left edge of the titles, and of the boxes
+BASELINE = 21  # pixels from the top of a box to the baseline of its text
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,13 @@ def _chains(title: str, rows: Sequence[Row]) -> str:
 
 
 def _row(name: str, boxes: Sequence[Box], top: float) -> Iterator[str]:
-    yield _text(MARGIN, top + 21, name, anchor="start", bold=True)
+    yield _text(MARGIN, top + BASELINE, name, anchor="start", bold=True)
     width = BOX_DISTANCE - 32
     for k, box in enumerate(boxes):
         left = BOXES_LEFT + k * BOX_DISTANCE
         has_dark_text = box.color != TRANSPOSE
         yield f'<rect x="{left}" y="{top}" width="{width}" height="{BOX_HEIGHT}" rx="5" fill="{box.color}" stroke="#8a94a6"/>'
-        yield _text(left + width / 2, top + 21, box.text, color="#1c2330" if has_dark_text else "#fff")
+        yield _text(left + width / 2, top + BASELINE, box.text, color="#1c2330" if has_dark_text else "#fff")
         if box.note:
             yield _text(left + width / 2, top + BOX_HEIGHT + 16, box.note, size=10, color="#5a6475")
         if k + 1 < len(boxes):
@@ -162,14 +163,14 @@ def _memory(title: str) -> str:
     parts = []
     for k, (name, cells) in enumerate(layouts.items()):
         top = TOP + k * ROW_DISTANCE
-        parts.append(_text(MARGIN, top + 21, name, anchor="start", bold=True))
+        parts.append(_text(MARGIN, top + BASELINE, name, anchor="start", bold=True))
         for position, (y, x, c) in enumerate(cells):
             left = BOXES_LEFT + position * 56
             color = (IMPLICIT, ATTRIBUTE, TRANSPARENT)[c]
             parts.append(
                 f'<rect x="{left}" y="{top}" width="52" height="{BOX_HEIGHT}" rx="3" fill="{color}" stroke="#8a94a6"/>'
             )
-            parts.append(_text(left + 26, top + 21, f"{y},{x}  {'RGB'[c]}"))
+            parts.append(_text(left + 26, top + BASELINE, f"{y},{x}  {'RGB'[c]}"))
     parts.append(
         _text(
             BOXES_LEFT, TOP + ROW_DISTANCE - 14, "perm 0, 3, 1, 2 ↓     ↑ 0, 2, 3, 1", anchor="start", color="#5a6475"

@@ -55,12 +55,15 @@ def complex_numbers(*shape: int) -> Array:
 
 
 def numbers(*values: Any, dtype: str = "int32") -> Array:
+    """Return an array that the model gets as an input."""
     return np.asarray(values, dtype)
 
 
 def constant(*values: Any, dtype: str = "int32") -> Constant:
+    """Return a vector that is stored in the model."""
     return Constant(np.asarray(values, dtype))
 
 
 def scalar(value: Any, dtype: str = "int32") -> Constant:
+    """Return a scalar that is stored in the model."""
     return Constant(np.asarray(value, dtype))

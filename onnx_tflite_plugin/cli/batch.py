@@ -140,7 +140,10 @@ def _print_outcomes(
 
 
 def _describe_folders(folders: Collection[Path], output_root: str) -> str:
-    return str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {output_root}"
+    if len(folders) > 1:
+        return f"{len(folders)} folders in {output_root}"
+    (folder,) = folders
+    return str(folder)
 
 
 def _print_problems(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:

@@ -275,7 +275,10 @@ def _operand_sizes(operator: Operator, excluded: Collection[int]) -> list[int]:
 
 
 def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if integers are not indices: operands of arithmetic, or cast to float."""
+    """True if an integer tensor holds no indices.
+
+    Its values are then operands of arithmetic, or only cast to float32.
+    """
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     results = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     are_casts = all(
@@ -297,7 +300,7 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
 
 def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
     """Return finite constants that an elementwise comparison compares with the input."""
-    constants = [np.empty(0, np.int64)]
+    constants: list[Array] = []
     for operator in operators:
         inputs = [operand for operand in operator.inputs if operand is not None]
         results = [result for result in operator.outputs if result is not None]
@@ -310,7 +313,9 @@ def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
                 for content in contents
                 if isinstance(content, StoredConstant)
             ]
-    numbers = np.concatenate([np.asarray(constant) for constant in constants[1:] or constants])
+    if not constants:
+        return np.empty(0, np.int64)
+    numbers = np.concatenate(constants)
     return numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
 
 
