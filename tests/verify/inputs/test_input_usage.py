@@ -152,7 +152,7 @@ def test_only_negative_dimensions_are_dynamic() -> None:
             return lambda *of: {"Name": b"t", "Quantization": None, "Buffers": None}.get(name, 0)
 
     schema = import_optional("ai_edge_litert.schema_py_generated")
-    read_tensor = structure._tensor(schema, File(), File(), 0, 0)
+    read_tensor = structure._tensor(schema, File(), File(), 0, 0, is_runtime=True)
     assert (read_tensor.shape, read_tensor.dims) == ((0, 1, 5), (0, None, 5))
 
 
