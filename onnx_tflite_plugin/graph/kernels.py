@@ -91,7 +91,7 @@ SCATTERS_FROM = "1.25"
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
     """Return the first ONNX Runtime that has an opset and casts; "" if all have them."""
     cast_runtime = INT4_CASTS_FROM if {"int4", "uint4"} & {*casts} else ""
-    return max(LOADED_FROM.get(opset, ""), cast_runtime)
+    return _latest(LOADED_FROM.get(opset, ""), cast_runtime)
 
 
 def first_runtime_of(model: ir.Model) -> str:
@@ -103,11 +103,18 @@ def first_runtime_of(model: ir.Model) -> str:
         for value in (*node.inputs, *node.outputs)
         if value is not None and value.type is not None
     )
-    return max(
+    return _latest(
         first_runtime(model.graph.opset_imports[""], casts),
         WINDOWS_FROM if _has_windows(model) else "",
         SCATTERS_FROM if _has_scatters(model) else "",
     )
+
+
+def _latest(*versions: str) -> str:
+    """Return the latest of the versions that are not empty; "" if all are empty."""
+    from packaging.version import Version
+
+    return max(filter(None, versions), key=Version, default="")
 
 
 def attention_warnings(model: ir.Model) -> list[str]:

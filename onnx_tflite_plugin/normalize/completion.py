@@ -138,7 +138,7 @@ class Completion:
                 constant = prefill_operand if is_shared else operand
                 if constant.dims != prefill_operand.dims:
                     return None
-                sources.append(replace(constant, subgraph=constant.subgraph))
+                sources.append(constant)
             else:
                 start = self.counterparts.get(location_of(self.decode.viewed_tensor(operand)))
                 views = self.prefill.views_before(prefill_operand)

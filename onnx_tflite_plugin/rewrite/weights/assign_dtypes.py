@@ -22,11 +22,10 @@ from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.lowering.ir_values import tensor_value
 from onnx_tflite_plugin.rewrite.editor import Editor, remove_unused_outputs
 from onnx_tflite_plugin.rewrite.matching import constant, label_of
-from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, DEPENDENT, INT8, PROBE, UINT8
+from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, DEPENDENT, INT8, PROBE, SHIFT, UINT8, shift_to_uint8
 from onnx_tflite_plugin.rewrite.weights.int8_operands import Int8Operand, int8_operands
 from onnx_tflite_plugin.rewrite.weights.processor_probe import Emit, emit_choice, emit_probe
 
-SHIFT = 128  # from int8 to uint8
 MAX_GROWTH = 2**20  # maximum bytes of the copies of one constant that several nodes read
 
 
@@ -148,7 +147,7 @@ class _DtypeAssignment:
     def widen(self, operand: Int8Operand) -> None:
         """Store the weights as uint8."""
         assert operand.weights is not None
-        integers = self.editor.store((operand.weights.astype(np.int16) + SHIFT).astype(np.uint8), like=operand.stored)
+        integers = self.editor.store(shift_to_uint8(operand.weights), like=operand.stored)
         self._replace(operand, lambda: self._emit_as_uint8(operand, integers))
 
     def choose(self, operand: Int8Operand) -> None:
@@ -228,7 +227,7 @@ class _DtypeAssignment:
                 f"node {operand.node.name!r}", "the int8 weights cannot be converted to uint8", "--weights-dtype int8"
             )
             raise TargetRefusal("weights with a zero point that is not constant:", [problem])
-        return self.editor.store((array.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
+        return self.editor.store(shift_to_uint8(array), like=None)
 
     def _emit_dequantize(self, operand: Int8Operand, *inputs: ir.Value) -> ir.Value:
         value = self.editor.emit("DequantizeLinear", *inputs, like=operand.dequantize)

@@ -18,6 +18,7 @@ INT8 = "int8"  # exact on every processor
 CHOSEN = "chosen"  # int8 or uint8, selected at load time
 UINT8 = "uint8"
 DEPENDENT = "int8, processor-dependent"
+SHIFT = 128  # from int8 to uint8
 PROBE = "int8_products_are_exact"
 """Name of the value that is True if the processor that loads the model sums 8-bit products in 32 bits."""
 
@@ -35,6 +36,13 @@ def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
         if reasons
         else ""
     )
+
+
+def shift_to_uint8(array: Array) -> Array:
+    """Return int8 values plus ``SHIFT``, as uint8."""
+    import numpy as np
+
+    return (array.astype(np.int16) + SHIFT).astype(np.uint8)
 
 
 def probe_operands() -> tuple[Array, Array]:

@@ -15,9 +15,9 @@ from onnx_ir.passes import InPlacePass, PassResult
 from onnx_tflite_plugin.lowering.ir_values import tensor_value
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant
+from onnx_tflite_plugin.rewrite.weights.dtypes import shift_to_uint8
 from onnx_tflite_plugin.source.model import Array
 
-SHIFT = 128  # from int8 to uint8
 MAX_GROWTH = 2**20
 """Maximum bytes of the copies of one constant. A larger constant is stored as uint8, which nodes may share."""
 
@@ -114,14 +114,10 @@ class _Separation:
     def _convert_to_uint8(self, node: ir.Node, integers: ir.Value, array: Array) -> None:
         """Store a DequantizeLinear's integers as uint8, for all nodes that share them."""
         if integers not in self._uint8_constants:
-            self._uint8_constants[integers] = self.editor.store(_shift_to_uint8(array), like=integers)
+            self._uint8_constants[integers] = self.editor.store(shift_to_uint8(array), like=integers)
         zero_point = _operand(node, 2)
         old_zero_point = np.asarray(0, np.int8) if zero_point is None else constant(zero_point)
         assert old_zero_point is not None
         node.resize_inputs(3)
         node.replace_input_with(0, self._uint8_constants[integers])
-        node.replace_input_with(2, self.editor.store(_shift_to_uint8(old_zero_point), like=zero_point))
-
-
-def _shift_to_uint8(array: Array) -> Array:
-    return (array.astype(np.int16) + SHIFT).astype(np.uint8)
+        node.replace_input_with(2, self.editor.store(shift_to_uint8(old_zero_point), like=zero_point))
