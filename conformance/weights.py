@@ -61,11 +61,11 @@ def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_poin
     return Spec(tuple(shape), x.dtype, scale, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
 
 
-def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:
+def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, scale_factor: float = 1.0) -> Spec:
     """Return a random bias with the magnitude of a sum of ``depth`` products.
 
-    ``dtype``: dtype of an integer bias. ``stored``: the scale in the file is multiplied by this factor, and therefore wrong
-    unless it is 1. The kernels ignore the scale in the file.
+    ``dtype``: dtype of an integer bias. ``scale_factor``: multiplies the scale in the file, which is then wrong. The
+    kernels ignore this scale.
     """
     if x.scale is None:
         return constant(random_array(channels, seed="b"))
@@ -77,7 +77,7 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
         * (256 if x.dtype == "int16" else 1)
     )
     values = (random_array(channels, seed="b", low=-1, high=1) * deviation).astype(dtype)
-    stored_scales = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
+    stored_scales = scales * scale_factor if isinstance(w.scale, Sequence) else scales[:1] * scale_factor
     return constant(values, None, stored_scales.tolist())
 
 

@@ -23,9 +23,9 @@ from conformance.lstms import STEP, Lstm
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 Branch = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
-CONDITION = Spec((), "bool", name="asked")
+CONDITION = Spec((), "bool", name="condition")
 INDEX = Spec((), "int32", name="index")
-CONDITION_RUNS = [{"asked": np.array(condition)} for condition in (True, False, False, True)]
+CONDITION_RUNS = [{"condition": np.array(condition)} for condition in (True, False, False, True)]
 INDEX_RUNS = [{"index": np.array(index, np.int32)} for index in (0, 1, 2, 3, -1, 1)]
 X = tensor(2, 3)
 
@@ -38,7 +38,7 @@ def cases() -> Iterator[Case]:
             [pass_through, arithmetic_branch(dtype)],
             dtype=dtype,
         )
-    yield if_case("float32, condition of rank 1", [X], [double, negate], selector=Spec((1,), "bool", name="asked"))
+    yield if_case("float32, condition of rank 1", [X], [double, negate], selector=Spec((1,), "bool", name="condition"))
     yield if_case("every opset", [X], [double, negate], opsets=EVERY_OPSET)
     yield from shared_cases("IF", if_case, 2)
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):

@@ -15,7 +15,7 @@ from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 PLAN = tensor(5, dtype="bool", name="plan")  # True for each iteration to run
 RESET = {"state": "reset"}
-STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1)]
+PLANS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1)]
 
 
 def cases() -> Iterator[Case]:
@@ -36,23 +36,23 @@ def cases() -> Iterator[Case]:
         lambda body, values: [body.constant("fixed", random_array(2, 3))],
     )
     yield loop_case("value of growing shape", [tensor(1, 3)], append_rows, results=[tensor(None, 3)])
-    yield net("WHILE", "scalar of unknown rank", unranked_before_loop, input_arrays=STEPS)
-    yield net("WHILE", "image between convolutions", image_loop, input_arrays=STEPS, max_transposes=2)
+    yield net("WHILE", "scalar of unknown rank", unranked_before_loop, input_arrays=PLANS)
+    yield net("WHILE", "image between convolutions", image_loop, input_arrays=PLANS, max_transposes=2)
     for dtype in ("float32", "int8"):
         build = partial(filter_in_loop, dtype)
         yield net(
-            "WHILE", f"{dtype}, convolution in the body", build, dtype=dtype, input_arrays=STEPS, max_transposes=2
+            "WHILE", f"{dtype}, convolution in the body", build, dtype=dtype, input_arrays=PLANS, max_transposes=2
         )
-    yield net("WHILE", "swapped images", swap_images, input_arrays=STEPS, max_transposes=4)
-    yield net("WHILE", "variable assigned in the body", count_in_body, input_arrays=STEPS)
+    yield net("WHILE", "swapped images", swap_images, input_arrays=PLANS, max_transposes=4)
+    yield net("WHILE", "variable assigned in the body", count_in_body, input_arrays=PLANS)
     yield net(
-        "WHILE", "variable assigned in the body, reset in every run", count_in_body, input_arrays=STEPS, options=RESET
+        "WHILE", "variable assigned in the body, reset in every run", count_in_body, input_arrays=PLANS, options=RESET
     )
-    yield net("WHILE", "carried variable handle", variable_handle_carried, input_arrays=STEPS)
-    yield net("WHILE", "variable only in the body", variable_only_in_body, input_arrays=STEPS)
-    yield net("WHILE", "recurrent layer used only for its state", rnn_state_in_body, input_arrays=STEPS)
-    yield net("WHILE", "recurrent layer in the body, state from an operator", layer_in_loop, input_arrays=STEPS)
-    yield net("WHILE", "nested", nested_loops, input_arrays=STEPS[:2])
+    yield net("WHILE", "carried variable handle", variable_handle_carried, input_arrays=PLANS)
+    yield net("WHILE", "variable only in the body", variable_only_in_body, input_arrays=PLANS)
+    yield net("WHILE", "recurrent layer used only for its state", rnn_state_in_body, input_arrays=PLANS)
+    yield net("WHILE", "recurrent layer in the body, state from an operator", layer_in_loop, input_arrays=PLANS)
+    yield net("WHILE", "nested", nested_loops, input_arrays=PLANS[:2])
     start_runs = [{"n": np.float32(n)} for n in (0, 5, 20)]
     yield net("WHILE", "loop in the condition", partial(loop_in_condition, 1), input_arrays=start_runs)
     yield net("WHILE", "nested loops in conditions", partial(loop_in_condition, 2), input_arrays=start_runs)
@@ -90,9 +90,9 @@ def loop(
     results: Sequence[Spec] | None = None,
     plan: TensorRef | None = None,
 ) -> list[TensorRef]:
-    """Add a WHILE that runs while the plan is True.
+    """Add a WHILE whose number of iterations depends on a boolean vector, the plan.
 
-    The first carried value is the remaining plan.
+    The plan is the first carried value. The loop ends if its first entry is False, and each iteration drops that entry.
 
     ``results``: specs of the carried values if their shapes change.
     """
@@ -136,7 +136,7 @@ def loop_case(
         refs = [model.input(spec) for spec in specs]
         model.output(*loop(model, refs, specs, body, results))
 
-    return net("WHILE", name, build, **{"input_arrays": STEPS, **case_fields})
+    return net("WHILE", name, build, **{"input_arrays": PLANS, **case_fields})
 
 
 def double(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -154,7 +154,7 @@ def rotate_and_negate(body: GraphBuilder, values: Sequence[TensorRef]) -> list[T
 
 
 def shift_values(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    """Return the sum of two values, then both values, each moved by one position.
+    """Return ``(a + b, a, b)`` for the carried values ``(a, b, c)``.
 
     A kernel that copies the results in order overwrites values that it has yet to copy.
     """
@@ -230,7 +230,7 @@ def swap_images(model: Net) -> None:
 
 def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:
     """Add a value to a variable."""
-    total = tensor_like(graph, value, "held")
+    total = tensor_like(graph, value, "old value")
     graph.operator("READ_VARIABLE", [handle], [total])
     graph.operator("ASSIGN_VARIABLE", [handle, add(graph, total, value)], [])
 
@@ -331,10 +331,10 @@ def nested_loops(model: Net) -> None:
 def loop_in_condition(depth: int, model: Net) -> None:
     """Build a loop whose condition runs an inner loop.
 
-    Each iteration adds 1 to n and doubles x. The loop ends when the result of the inner loop, which starts at n, is
-    12.5 or more.
+    Each iteration adds 1 to n and doubles x. The condition passes n to an inner loop, and requires that its result is
+    below 12.5. The innermost loop adds 3 until the result is 10 or more.
 
-    The innermost loop adds 3 to n until it is 10 or more. ``depth``: the number of loops nested in conditions.
+    ``depth``: the number of loops nested in conditions.
     """
     specs = [tensor(name="n"), tensor(2, 3)]
     subgraphs = add_counting_subgraphs(model, specs, 1.0, depth)

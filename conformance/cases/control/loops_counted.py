@@ -27,14 +27,14 @@ class RowLoop:
     """
 
     dtype: str = "float32"
-    time_steps: int | None = None  # by default the operand ``n``
+    time_steps: int | None = None  # None for a graph input ``n``
     second_counter_start: int = 0  # initial value of the second counter
     dynamic_length: bool = False  # x and the array have a dynamic number of rows
     exits_at_bound: bool = False  # the loop ends when the maximum reaches a bound
     reads_previous_row: bool = False  # the array is read at row ``t`` before it is written
     reversed_order: bool = False  # the last row is written first
     in_condition: bool = False  # the condition also reads the array
-    flattened_rows: bool = True  # a row has no leading unit axis before it is reshaped
+    flattened_rows: bool = True  # the written row is the result of a RESHAPE; otherwise of MINIMUM
     updates_array: bool = False  # the body changes the whole array
     delayed_counter: bool = False  # the second counter gets the value of the first
     row_from_unpack: bool = False  # the row is one of two results of UNPACK
@@ -44,21 +44,25 @@ class RowLoop:
         return tensor(1, SIZE, dtype=self.dtype)
 
     @property
-    def carried_specs(self) -> list[Spec]:
-        """Return the specs that the loop carries.
+    def flat_row(self) -> Spec:
+        return replace(self.row, shape=(SIZE,))
 
-        These are two counters, a running maximum, the array, the number of time steps, and x.
-        """
-        array = replace(self.row, shape=(None if self.dynamic_length else ROWS, SIZE))
+    @property
+    def array(self) -> Spec:
+        return replace(self.row, shape=(None if self.dynamic_length else ROWS, SIZE))
+
+    @property
+    def carried_specs(self) -> list[Spec]:
+        """Return the specs of two counters, a running maximum, the array, n, and x."""
         counter = Spec((), "int32")
-        return [counter, counter, replace(self.row, shape=(SIZE,)), array, counter, array]
+        return [counter, counter, self.flat_row, self.array, counter, self.array]
 
     def build(self, model: Net) -> None:
-        x = model.input(replace(self.carried_specs[5], name="x"))
+        x = model.input(replace(self.array, name="x"))
         n = self._length(model.graph, x) if self.dynamic_length else model.input(Spec((), "int32", name="n"))
         counters = [model.add_operand(constant(np.array(start, np.int32))) for start in (0, self.second_counter_start)]
-        initial_maximum = model.add_operand(replace(self.carried_specs[2], value=random_array(SIZE, dtype=self.dtype)))
-        array = self._zero_rows(model.graph, n) if self.dynamic_length else model.add_operand(self._before())
+        initial_maximum = model.add_operand(replace(self.flat_row, value=random_array(SIZE, dtype=self.dtype)))
+        array = self._zero_rows(model.graph, n) if self.dynamic_length else model.add_operand(self._initial_array())
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
         self._condition(cond, [add_input(cond, k, spec) for k, spec in enumerate(self.carried_specs)])
         self._body(body, [add_input(body, k, spec) for k, spec in enumerate(self.carried_specs)])
@@ -67,8 +71,8 @@ class RowLoop:
         model.graph.operator("WHILE", [*counters, initial_maximum, array, n, x], results, indices)
         model.output(*results[:4])
 
-    def _before(self) -> Spec:
-        return replace(self.carried_specs[3], value=random_array(ROWS, SIZE, dtype=self.dtype, seed="before"))
+    def _initial_array(self) -> Spec:
+        return replace(self.array, value=random_array(ROWS, SIZE, dtype=self.dtype, seed="before"))
 
     def _length(self, graph: GraphBuilder, x: TensorRef) -> TensorRef:
         sizes = add_operator(graph, "SHAPE", [x], Spec((2,), "int32"), out_type="INT32")
@@ -78,25 +82,25 @@ class RowLoop:
     def _zero_rows(self, graph: GraphBuilder, n: TensorRef) -> TensorRef:
         rows = add_operator(graph, "RESHAPE", [n, int32_constant(graph, [1])], Spec((1,), "int32"))
         sizes = add_operator(graph, "CONCATENATION", [rows, int32_constant(graph, [SIZE])], Spec((2,), "int32"))
-        return add_operator(
-            graph, "FILL", [sizes, graph.constant("zero", np.array(0, np.float32))], self.carried_specs[3]
-        )
+        return add_operator(graph, "FILL", [sizes, graph.constant("zero", np.array(0, np.float32))], self.array)
 
     def _condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
         flag = Spec((), "bool")
-        bound = values[4] if self.time_steps is None else int32_constant(graph, self.time_steps)
+        *counters, running_maximum, array, n, _ = values
+        bound = n if self.time_steps is None else int32_constant(graph, self.time_steps)
         checks = [
-            add_operator(graph, "LESS", [values[k], bound], flag) for k in ((0,) if self.delayed_counter else (0, 1))
+            add_operator(graph, "LESS", [counter, bound], flag)
+            for counter in (counters[:1] if self.delayed_counter else counters)
         ]
         if self.exits_at_bound:
-            maximum = add_operator(graph, "REDUCE_MAX", [values[2], int32_constant(graph, [0])], Spec((), self.dtype))
+            maximum = add_operator(
+                graph, "REDUCE_MAX", [running_maximum, int32_constant(graph, [0])], Spec((), self.dtype)
+            )
             checks.append(
                 add_operator(graph, "LESS", [maximum, graph.constant("most", np.array(2.5, np.float32))], flag)
             )
         if self.in_condition:
-            maximum = add_operator(
-                graph, "REDUCE_MAX", [values[3], int32_constant(graph, [0, 1])], Spec((), self.dtype)
-            )
+            maximum = add_operator(graph, "REDUCE_MAX", [array, int32_constant(graph, [0, 1])], Spec((), self.dtype))
             checks.append(
                 add_operator(graph, "LESS", [maximum, graph.constant("top", np.array(2.5, np.float32))], flag)
             )
@@ -110,7 +114,7 @@ class RowLoop:
             add_operator(graph, "ADD", [counter, int32_constant(graph, 1)], Spec((), "int32"))
             for counter in (t, second_counter)
         ]
-        flat = self.carried_specs[2]
+        flat = self.flat_row
         row = add_operator(graph, "GATHER", [x, t], flat)
         running_maximum = add_operator(graph, "MAXIMUM", [running_maximum, row], flat)
         if self.reads_previous_row:
@@ -131,7 +135,7 @@ class RowLoop:
             next_index = add_operator(graph, "ADD", [row_index, int32_constant(graph, 1)], Spec((), "int32"))
         new_array = self._replace_row(graph, array, written_row, row_index, next_index)
         if self.updates_array:
-            new_array = add_operator(graph, "MAXIMUM", [new_array, array], self.carried_specs[3])
+            new_array = add_operator(graph, "MAXIMUM", [new_array, array], self.array)
         graph.output(
             next_counters[0], t if self.delayed_counter else next_counters[1], running_maximum, new_array, n, x
         )
@@ -148,7 +152,7 @@ class RowLoop:
         tail_begin = add_operator(graph, "CONCATENATION", [tail_begin, int32_constant(graph, [0])], pair)
         head = add_operator(graph, "SLICE", [array, int32_constant(graph, [0, 0]), head_sizes], dynamic_rows)
         tail = add_operator(graph, "SLICE", [array, tail_begin, int32_constant(graph, [-1, -1])], dynamic_rows)
-        return add_operator(graph, "CONCATENATION", [head, row, tail], self.carried_specs[3], axis=0)
+        return add_operator(graph, "CONCATENATION", [head, row, tail], self.array, axis=0)
 
 
 def add_result(graph: GraphBuilder, name: str, spec: Spec) -> TensorRef:
@@ -169,7 +173,7 @@ def add_input(graph: GraphBuilder, k: int, spec: Spec) -> TensorRef:
     return graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization)
 
 
-STEPS = [{"n": np.array(n, np.int32)} for n in (ROWS, 2, 0, 1)]
+TIME_STEP_RUNS = [{"n": np.array(n, np.int32)} for n in (ROWS, 2, 0, 1)]
 
 STACKED: dict[str, RowLoop] = {
     "all time steps": RowLoop(time_steps=ROWS),
@@ -197,5 +201,5 @@ CARRIED: dict[str, RowLoop] = {
 
 def cases() -> Iterator[Case]:
     for name, row_loop in {**STACKED, **CARRIED}.items():
-        input_arrays: list[dict[str, Array]] | None = STEPS if not row_loop.dynamic_length else None
+        input_arrays: list[dict[str, Array]] | None = TIME_STEP_RUNS if not row_loop.dynamic_length else None
         yield net("WHILE", f"counted, {name}", row_loop.build, dtype=row_loop.dtype, input_arrays=input_arrays)

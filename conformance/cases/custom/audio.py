@@ -135,8 +135,8 @@ def powers_outside_filters() -> Array:
 def signal_cases() -> Iterator[Case]:
     """Yield cases of silence, and of tones with quiet frequencies.
 
-    The short tone is exact in float32. Its quiet frequencies exceed the floor of the logarithm only if a value is rounded
-    to float32.
+    The short tone repeats 0, 1, 0, -1. Its spectrum is 0 at other frequencies. A value there exceeds the floor of the
+    logarithm only if an intermediate result was rounded to float32.
     """
     time = np.arange(1601, dtype=np.float64)[:, np.newaxis]
     inputs = {"a tone": np.sin(0.3 * time), "a short tone": np.round(np.sin(np.pi / 2 * time)), "silence": 0 * time}

@@ -65,7 +65,7 @@ def cases() -> Iterator[Case]:
             f"growing list, index {index}",
             write_beyond_end,
             reference=lambda arrays, index=index: [reference_of_growing_list(arrays, index)],
-            input_arrays={"place": np.asarray(index, np.int32)},
+            input_arrays={"index": np.asarray(index, np.int32)},
             dynamic_sizes=(),
         )
     yield from older_file_cases()
@@ -74,7 +74,7 @@ def cases() -> Iterator[Case]:
 def older_file_cases() -> Iterator[Case]:
     """Yield cases of files as TensorFlow wrote them before 2.13.
 
-    Only the operators store the dtype of the elements.
+    In these files, the list operators store the dtype of the elements, and the list tensors do not.
     """
     for shape in (DYNAMIC, STATIC):
         for operator in ("Reserve", "SetItem", "Stack"):
@@ -119,7 +119,7 @@ def older_file_cases() -> Iterator[Case]:
 
 
 def case(operator: str, name: str, build: Any, reference: Any, **options: Any) -> Case:
-    index_arrays = {"place": np.asarray(3, np.int32)}
+    index_arrays = {"index": np.asarray(3, np.int32)}
     return net(
         PREFIX + operator, name, build, reference=reference, input_arrays=index_arrays, dynamic_sizes=(), **options
     )
@@ -166,7 +166,7 @@ def write_list(
     reserved_shape = shape if reserved is None else model.add_operand(constant(np.asarray(reserved, np.int32)))
     model.graph.operator(PREFIX + "Reserve", [reserved_shape, count], [lists[0]])
     first_element = model.input(tensor(*element_shape, dtype=dtype))
-    indices = model.add_operand(constant(np.asarray(1, np.int32))), model.input(tensor(dtype="int32", name="place"))
+    indices = model.add_operand(constant(np.asarray(1, np.int32))), model.input(tensor(dtype="int32", name="index"))
     second_element = model.input(tensor(*element_shape, dtype=dtype))
     for k, (index, element) in enumerate(zip(indices, (first_element, second_element), strict=True)):
         model.graph.operator(PREFIX + "SetItem", [lists[k], index, element], [lists[k + 1]])
@@ -186,7 +186,7 @@ def write_list_without_types(model: Net) -> None:
 def read_list(model: Net, element_shape: tuple[int | None, ...]) -> None:
     """Build a list from a tensor of five elements; output one element and all of them."""
     x = model.input(tensor(5, *element_shape))
-    index = model.input(tensor(dtype="int32", name="place"))
+    index = model.input(tensor(dtype="int32", name="index"))
     shape, list_ = model.add_operand(constant(shape_operand(element_shape))), list_tensor(model, "list", element_shape)
     model.graph.operator(PREFIX + "FromTensor", [x, shape], [list_])
     element, rows = model.result(tensor(*element_shape)), model.result(tensor(5, *element_shape))
@@ -210,7 +210,7 @@ def write_beyond_end(model: Net) -> None:
     """Build a list of five elements that grows if the index requires it."""
     lists = [list_tensor(model, f"list{k}", STATIC) for k in range(2)]
     shape = model.add_operand(constant(shape_operand(STATIC)))
-    x, index = model.input(tensor(5, *STATIC)), model.input(tensor(dtype="int32", name="place"))
+    x, index = model.input(tensor(5, *STATIC)), model.input(tensor(dtype="int32", name="index"))
     element = model.input(tensor(*STATIC))
     model.graph.operator(PREFIX + "FromTensor", [x, shape], [lists[0]])
     attributes = {"element_dtype": "float32", "resize_if_index_out_of_bounds": True}
@@ -279,6 +279,7 @@ def node_def(name: str, dtype: int) -> bytes:
     from flatbuffers import flexbuffers
 
     def field(number: int, data: bytes) -> bytes:
+        """Return a protobuf field of bytes."""
         return bytes([number << 3 | 2, len(data)]) + data
 
     entry = field(1, b"element_dtype") + field(2, bytes([6 << 3, dtype]))
@@ -321,7 +322,7 @@ def loop_values(graph: GraphBuilder, name: str) -> list[TensorRef]:
     These are an index, the list and a tensor.
     """
     list_ = graph.tensor(f"{name} list", (), "variant", list_elements=("float32", STATIC))
-    return [graph.tensor(f"{name} place", (), "int32"), list_, graph.tensor(f"{name} x", STATIC)]
+    return [graph.tensor(f"{name} index", (), "int32"), list_, graph.tensor(f"{name} x", STATIC)]
 
 
 def add_counting_loop(
@@ -337,7 +338,7 @@ def add_counting_loop(
     model, subgraphs, subgraph_values = graph.model, [], list[list[TensorRef]]()
     for name in ("cond", "body"):
         subgraph = model.subgraph(f"{name} of {iterations}")
-        subgraph_values.append([subgraph.tensor("count", (), "int32"), *loop_values(subgraph, "given")])
+        subgraph_values.append([subgraph.tensor("count", (), "int32"), *loop_values(subgraph, "input")])
         subgraph.inputs += subgraph_values[-1]
         subgraphs.append(subgraph)
     condition, body_graph = subgraphs
@@ -371,13 +372,13 @@ def write_row_in_branches(graph: GraphBuilder, values: Sequence[TensorRef]) -> l
     branches = []
     for name in ("then", "else"):
         branch = graph.model.subgraph(name)
-        branch.inputs += loop_values(branch, "given")
+        branch.inputs += loop_values(branch, "input")
         branch_index, branch_list, element = branch.inputs
         if name == "else":
             negative = branch.tensor("negative", STATIC)
             branch.operator("NEG", [element], [negative])
             element = negative
-        (_, written_list, _) = loop_values(branch, "made")
+        (_, written_list, _) = loop_values(branch, "result")
         branch.operator(PREFIX + "SetItem", [branch_list, branch_index, element], [written_list])
         branch.output(written_list)
         branches.append(branch)

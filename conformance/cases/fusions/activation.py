@@ -27,7 +27,8 @@ def one_plus_tanh(inner: Term) -> Term:
     return ("ADD", ("TANH", inner), 1.0)
 
 
-ONE_PLUS_TANH = one_plus_tanh(("MUL", ("ADD", "x", CUBIC), K))
+INNER = ("MUL", ("ADD", "x", CUBIC), K)
+ONE_PLUS_TANH = one_plus_tanh(INNER)
 
 GELU: Mapping[str, Term] = {
     "of PyTorch": ("MUL", "x", ("MUL", ONE_PLUS_TANH, 0.5)),
@@ -39,7 +40,7 @@ GELU: Mapping[str, Term] = {
 }
 NO_GELU: Mapping[str, Term] = {
     "factor 0.6 instead of 0.5": ("MUL", "x", ("MUL", ONE_PLUS_TANH, 0.6)),
-    "addend 1.1 instead of 1": ("MUL", "x", ("MUL", ("ADD", ("TANH", ONE_PLUS_TANH[1][1]), 1.1), 0.5)),
+    "addend 1.1 instead of 1": ("MUL", "x", ("MUL", ("ADD", ("TANH", INNER), 1.1), 0.5)),
     "different slope": ("MUL", "x", ("MUL", one_plus_tanh(("MUL", ("ADD", "x", CUBIC), 0.8)), 0.5)),
     "different cubic coefficient": (
         "MUL",
@@ -53,7 +54,7 @@ NO_GELU: Mapping[str, Term] = {
     ),
     "inner activation": ("MUL", "x", ("MUL", ONE_PLUS_TANH, 0.5, "RELU6")),
     "fused final activation": ("MUL", "x", ("MUL", ONE_PLUS_TANH, 0.5), "RELU6"),
-    "subtraction": ("MUL", "x", ("MUL", ("SUB", ONE_PLUS_TANH[1], 1.0), 0.5)),
+    "subtraction": ("MUL", "x", ("MUL", ("SUB", ("TANH", INNER), 1.0), 0.5)),
 }
 
 RAMP = ("ADD", "x", 3.0, "RELU6")
@@ -106,7 +107,7 @@ def cases() -> Iterator[Case]:
             build = term_model(term, between_convs=True)
             yield net(op, f"decomposed {name} between convolutions", build, input_range=WIDE, max_transposes=2)
         for name, term in similar_terms.items():
-            input_range = (-2.0, 7.0) if "quotient" in name else WIDE
+            input_range = (-2.0, 7.0) if "quotient" in name else WIDE  # 6 / RELU6(x + 3) is infinite from -3 down
             yield net(op, f"not fused, {name}", term_model(term), input_range=input_range)
         if op == "PRELU":
             yield net(op, "not fused, per-image slopes", slopes_per_image)
@@ -124,9 +125,9 @@ def cases() -> Iterator[Case]:
 
 
 def slopes_per_image(model: Net) -> None:
-    """Build slopes of batch size 2, which broadcast an image of batch size 1.
+    """Build slopes for two images, applied to one image.
 
-    PRelu cannot broadcast its operand.
+    PRelu broadcasts only the slopes, not the image.
     """
     one_image, two_images = tensor(1, *IMAGE[1:]), tensor(*IMAGE)
     x = model.input(one_image)
@@ -140,7 +141,7 @@ def slopes_per_image(model: Net) -> None:
 
 
 def term_model(term: Term, image: Spec | None = None, *, between_convs: bool = False) -> Callable[[Net], None]:
-    """Return a model of the term, or of the term between convolutions."""
+    """Return a builder of the term, in isolation or between convolutions."""
     spec = image or tensor(*IMAGE)
 
     def build(model: Net) -> None:
@@ -152,9 +153,9 @@ def term_model(term: Term, image: Spec | None = None, *, between_convs: bool = F
 
 
 def two_tensors(term: Term) -> Callable[[Net], None]:
-    """Return a model of the term with its factor x replaced by another tensor.
+    """Return a builder of the term with its factor x replaced by another tensor.
 
-    The term is then a gate instead of an activation.
+    ``x * sigmoid(x)`` becomes ``y * sigmoid(x)``, which is a gate and not an activation.
     """
     code, *terms = term
 
@@ -172,7 +173,7 @@ def two_tensors(term: Term) -> Callable[[Net], None]:
 
 
 def with_intermediate_output(term: Term) -> Callable[[Net], None]:
-    """Return a model that also returns an intermediate value of the activation."""
+    """Return a builder of a term, one of whose intermediate values is a graph output."""
 
     def build(model: Net) -> None:
         image = tensor(*IMAGE)

@@ -1,4 +1,4 @@
-"""Grouped-query attention: products whose heads share a matrix per group.
+"""Grouped-query attention: all heads of a group multiply by the same matrix.
 
 Similar patterns must not be fused.
 """
@@ -50,15 +50,16 @@ def shared_matrices_case(
     batches_transposed: bool = False,
     opsets: tuple[int | None, ...] = (None,),
 ) -> Case:
-    """Return a case of matrices that are repeated for the heads of a group.
+    """Return a case of a product whose second operand is repeated for each head.
 
-    Each matrix is multiplied by the rows of another operand.
+    For three groups of two heads: [3, 5, 11], RESHAPE to [3, 1, 5, 11], BROADCAST_TO [3, 2, 5, 11], RESHAPE to
+    [6, 5, 11], BATCH_MATMUL.
 
     ``batches``: leading sizes, of which the last is the number of groups. ``rows``: number of rows of the other
-    operand. ``adjoint``: BATCH_MATMUL transposes the matrices. ``scale``: factor of the matrices. ``repeated``:
-    "batches", "matrices" or "rows", which BROADCAST_TO repeats. ``heads_last``: the stored matrices have the groups
-    after the rows. ``reshaped_to``: size of the matrices before a TRANSPOSE. ``batches_transposed``: the TRANSPOSE
-    reverses the batches too.
+    operand. ``adjoint``: BATCH_MATMUL transposes the matrices. ``scale``: factor of the matrices. ``repeated``: what
+    BROADCAST_TO repeats, "batches", "matrices" or "rows". ``heads_last``: the graph input is [height, groups, width],
+    and is transposed first. ``reshaped_to``: size of the matrices before a TRANSPOSE. ``batches_transposed``: the
+    TRANSPOSE also reverses the batch axes.
     """
     height, width, heads_per_group = 5, 11, 2
     is_height_by_width = transposed == adjoint
@@ -101,7 +102,7 @@ def shared_matrices_case(
             model.call(OP, [x, matrices], tensor(*merged_shape[:-2], rows, columns), adj_x=False, adj_y=adjoint)
         )
 
-    fuses = (
+    expected_fusions = (
         ("BATCH_MATMUL_SHARED",) if repeated == "matrices" and reshaped_to is None and not batches_transposed else ()
     )
-    return net(OP, f"shared matrices, {name}", build, opsets=opsets, fusions=fuses)
+    return net(OP, f"shared matrices, {name}", build, opsets=opsets, fusions=expected_fusions)

@@ -22,7 +22,7 @@ def cases() -> Iterator[Case]:
     yield dense_case("float32 row of 1056 times int4 weights, 33 blocks of 32", (1, 1056), out=127, **INT4)
     yield dense_case("float32 row of 384 times int4 weights, one scale", (1, 384), out=347, weights="int4")
     yield dense_case("float32 row of 384 times int2 weights", (1, 384), out=347, **INT2)
-    yield dense_case("two rows times int4 weights, no bias", (2, 384), out=347, biased=None, **INT4)
+    yield dense_case("two rows times int4 weights, no bias", (2, 384), out=347, bias_dtype=None, **INT4)
     yield dense_case("two rows of rank 3 times int4 weights", (1, 2, 384), out=347, keep_num_dims=True, **INT4)
     yield dense_case("one row from a flatten times int4 weights", (1, 4, 3, 32), depth=384, out=347, **INT4)
     fused: Mapping[str, Any] = {"options": {"fused_activation_function": "RELU6"}, "input_range": (-0.05, 0.05)}

@@ -19,7 +19,7 @@ from conformance.weights import BIASES, WEIGHTS, bias, product, weight
 from onnx_tflite_plugin.verify import LiteRT
 
 IMAGE, SEQUENCE = (2, 5, 7, 3), (2, 11, 3)
-FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
+CLAMPS = ("RELU", "RELU6", "RELU_N1_TO_1")
 Pads = Sequence[Sequence[int]]
 
 
@@ -73,9 +73,9 @@ class Conv:
         )
         operands: list[Spec | TensorRef] = [ref, constant([list(pad) for pad in pads])]
         if self.pad_operator == "PADV2":
-            point = int(np.asarray(padded.zero_point)) if self.pad_value is None else self.pad_value
+            fill_value = int(np.asarray(padded.zero_point)) if self.pad_value is None else self.pad_value
             operands.append(
-                replace(constant(np.full((), point), x.dtype), scale=padded.scale, zero_point=padded.zero_point)
+                replace(constant(np.full((), fill_value), x.dtype), scale=padded.scale, zero_point=padded.zero_point)
             )
         return model.call(self.pad_operator, operands, padded)
 
@@ -204,7 +204,7 @@ def cases() -> Iterator[Case]:
                     name, layer, opsets=EVERY_OPSET if name in ("PAD", "SPACE_TO_BATCH_ND") else (None,)
                 )
         for dtype in ("int8", "uint8", "int16"):
-            for name, setting in list(settings.items())[::3]:
+            for name, setting in list(settings.items())[::3]:  # every third, to save time
                 quantized = replace(setting, dtype=dtype, pad_operator="PAD", pad_value=None)
                 yield decomposed_case(f"{dtype}, {name}", quantized)
                 yield decomposed_case(f"{dtype}, {name}", depthwise(replace(quantized, per_axis=dtype != "uint8")))
@@ -212,7 +212,7 @@ def cases() -> Iterator[Case]:
             if name in settings:
                 yield decomposed_case(f"int8, {name}, RELU6", replace(settings[name], dtype="int8", activation="RELU6"))
         basic = next(iter(settings.values()))
-        for activation in FUSED:
+        for activation in CLAMPS:
             for dtype in ("float32", "int8"):
                 setting = replace(basic, dtype=dtype, activation=activation)
                 yield decomposed_case(

@@ -22,7 +22,8 @@ class Pair:
     """Backward LSTM, and a forward LSTM unless ``backward_only``.
 
     ``merge_operator``: merges both outputs; "" keeps them separate. ``reversed_after``: the backward output is reversed
-    again; ``last_step_only``: only the last step is used. ``axes``: the axes that are reversed before and after.
+    again; ``last_step_only``: only the last step is used. ``axes``: the axes that are reversed before and after the
+    backward LSTM. ``inner_output``: the result of the backward LSTM before the second reversal is a graph output.
     ``backward_fields``: fields in which the backward LSTM differs.
     """
 

@@ -59,31 +59,28 @@ class Layer:
         model.graph.output(*self.loop(model, model.input(tensor(self.time, self.batch, INPUTS, name="x"))))
 
     def loop(self, model: Net, x: TensorRef) -> list[TensorRef]:
-        """Add the layer; return its results.
-
-        The first counter and values that the loop only passes through are omitted.
-        """
+        """Add the layer; return its last counter, the array of outputs, and the states."""
         states = [self.start(model, f"{self.seed}state{k}") for k in range(self.state_count * self.stages)]
         outputs = (self.time if self.all_outputs else 1, self.batch, UNITS)
         before_loop = Step(model.graph, self)
-        bound = [before_loop.length(x)] if self.dynamic_length else []
+        bounds = [before_loop.length(x)] if self.dynamic_length else []
         counter = model.add_operand(constant(np.array(self.counter_start, np.int32)))
-        carried = [counter, counter, self._array(model, before_loop, bound), *states, *bound, x]
+        carried = [counter, counter, self._array(model, before_loop, bounds), *states, *bounds, x]
         shapes: list[tuple[int | None, ...]] = [(), (), outputs, *[(self.batch, UNITS)] * len(states)]
-        shapes += [*[()] * len(bound), (self.time, self.batch, INPUTS)]
-        integer_values = {0, 1, *range(3 + len(states), 3 + len(states) + len(bound))}
-        dtypes = ["int32" if k in integer_values else "float32" for k in range(len(shapes))]
+        shapes += [*[()] * len(bounds), (self.time, self.batch, INPUTS)]
+        integer_indices = {0, 1, *range(3 + len(states), 3 + len(states) + len(bounds))}
+        dtypes = ["int32" if k in integer_indices else "float32" for k in range(len(shapes))]
         shapes_and_dtypes = list(zip(shapes, dtypes, strict=True))
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
         cond_inputs, body_inputs = (
-            [self._value(graph, f"v{k}", k, *kind) for k, kind in enumerate(shapes_and_dtypes)]
+            [self._value(graph, f"v{k}", k, *spec) for k, spec in enumerate(shapes_and_dtypes)]
             for graph in (cond, body)
         )
         cond.inputs += cond_inputs
         body.inputs += body_inputs
         self.condition(cond, cond_inputs)
         self._body(Step(body, self), body_inputs)
-        results = [self._value(model.graph, f"{self.seed}r{k}", k, *kind) for k, kind in enumerate(shapes_and_dtypes)]
+        results = [self._value(model.graph, f"{self.seed}r{k}", k, *spec) for k, spec in enumerate(shapes_and_dtypes)]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", carried, results, indices)
         if self.tensor_list:
@@ -94,7 +91,7 @@ class Layer:
     def _value(
         self, graph: GraphBuilder, name: str, k: int, shape: tuple[int | None, ...], dtype: str = "float32"
     ) -> TensorRef:
-        """Return one of the carried values; the third is the array."""
+        """Add the tensor of carried value ``k``; value 2 is the array of outputs."""
         if self.tensor_list and k == 2:
             return graph.tensor(name, (), "variant", list_elements=("float32", (None, UNITS)))
         return graph.tensor(name, shape, dtype)
@@ -105,10 +102,10 @@ class Layer:
             return model.input(tensor(self.batch, UNITS, name=name))
         return model.add_operand(constant(np.zeros((self.batch, UNITS)), "float32"))
 
-    def _array(self, model: Net, before_loop: Step, bound: list[TensorRef]) -> TensorRef:
+    def _array(self, model: Net, before_loop: Step, bounds: list[TensorRef]) -> TensorRef:
         if self.tensor_list:
             count = (
-                bound[0]
+                bounds[0]
                 if self.dynamic_length and self.all_outputs
                 else before_loop.number(TIME if self.all_outputs else 1)
             )
@@ -119,7 +116,7 @@ class Layer:
             return model.add_operand(
                 constant(np.zeros((TIME if self.all_outputs else 1, self.batch, UNITS)), "float32")
             )
-        rows = before_loop.call("RESHAPE", [bound[0], before_loop.vector(1)], (1,), "int32")
+        rows = before_loop.call("RESHAPE", [bounds[0], before_loop.vector(1)], (1,), "int32")
         sizes = before_loop.call("CONCATENATION", [rows, before_loop.vector(self.batch, UNITS)], (3,), "int32")
         return before_loop.call(
             "FILL", [sizes, before_loop.constant(np.array(0, np.float32))], (None, self.batch, UNITS)
@@ -187,7 +184,7 @@ class Step:
         return self.graph.constant(f"k{len(self.graph.tensors)}", array)
 
     def length(self, x: TensorRef) -> TensorRef:
-        """Return the size of the first axis, or of a wrong axis as a defect."""
+        """Return the number of time steps, or the batch size if the defect is "axis"."""
         first = 1 if self.layer.defect == "axis" else 0
         bounds = [self.vector(first), self.vector(first + 1), self.vector(1)]
         return self.call(
@@ -202,7 +199,7 @@ class Step:
         """Return the activated sum of two products."""
         if self.layer.fused_activation:
             return self.call("ADD", [*sums], (self.layer.batch, UNITS), fused_activation_function=self.layer.activation)
-        return self.state(self.layer.activation, self.state("ADD", *sums))
+        return self.elementwise(self.layer.activation, self.elementwise("ADD", *sums))
 
     def number(self, value: int) -> TensorRef:
         return self.constant(np.array(value, np.int32))
@@ -210,7 +207,7 @@ class Step:
     def vector(self, *values: int) -> TensorRef:
         return self.constant(np.array(values, np.int32))
 
-    def state(self, code: str, *inputs: TensorRef) -> TensorRef:
+    def elementwise(self, code: str, *inputs: TensorRef) -> TensorRef:
         return self.call(code, list(inputs), (self.layer.batch, UNITS))
 
     def product(self, x: TensorRef, inputs: int, rows: int, bias: bool, seed: str) -> TensorRef:
@@ -258,32 +255,36 @@ class Step:
         sums = self.call("ADD", [self.product(x, self.inputs, rows, False, "inward"), recurrent_sums], shape)
         sums = self.call("ADD", [sums, self.constant(random_array(rows, dtype="float32", seed="b"))], shape)
         i, f, g, o = self.split_gates(sums, 4)
-        kept_cells = self.state("MUL", self.state("LOGISTIC", f), h if self.layer.defect == "cells" else c)
-        update = self.state("MUL", self.state("LOGISTIC", i), self.state(self.layer.activation, g))
-        cells = self.state("ADD", kept_cells, update)
-        hidden = self.state("MUL", self.state("LOGISTIC", o), self.state(self.layer.output_activation, cells))
+        kept_cells = self.elementwise("MUL", self.elementwise("LOGISTIC", f), h if self.layer.defect == "cells" else c)
+        update = self.elementwise("MUL", self.elementwise("LOGISTIC", i), self.elementwise(self.layer.activation, g))
+        cells = self.elementwise("ADD", kept_cells, update)
+        hidden = self.elementwise(
+            "MUL", self.elementwise("LOGISTIC", o), self.elementwise(self.layer.output_activation, cells)
+        )
         return [hidden, cells]
 
     def gru(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         recurrent_sums = self.product(h, UNITS, 3 * UNITS, True, "recurrent")
         zx, rx, nx = self.split_gates(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
-        z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(recurrent_sums, 0)))
-        r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(recurrent_sums, 1)))
+        z = self.elementwise("LOGISTIC", self.elementwise("ADD", zx, self.slice_gate(recurrent_sums, 0)))
+        r = self.elementwise("LOGISTIC", self.elementwise("ADD", rx, self.slice_gate(recurrent_sums, 1)))
         return [
-            self._interpolate(z, h, self.activate_sum(nx, self.state("MUL", r, self.slice_gate(recurrent_sums, 2))))
+            self._interpolate(
+                z, h, self.activate_sum(nx, self.elementwise("MUL", r, self.slice_gate(recurrent_sums, 2)))
+            )
         ]
 
     def early_reset_gru(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         recurrent_sums = self.product(h, UNITS, 2 * UNITS, False, "recurrent")
         zx, rx, nx = self.split_gates(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
-        z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(recurrent_sums, 0)))
-        r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(recurrent_sums, 1)))
-        reset = self.product(self.state("MUL", r, h), UNITS, UNITS, False, "reset")
+        z = self.elementwise("LOGISTIC", self.elementwise("ADD", zx, self.slice_gate(recurrent_sums, 0)))
+        r = self.elementwise("LOGISTIC", self.elementwise("ADD", rx, self.slice_gate(recurrent_sums, 1)))
+        reset = self.product(self.elementwise("MUL", r, h), UNITS, UNITS, False, "reset")
         return [self._interpolate(z, h, self.activate_sum(nx, reset))]
 
     def _interpolate(self, z: TensorRef, h: TensorRef, update: TensorRef) -> TensorRef:
-        update_weight = self.state("SUB", self.constant(np.array(self.layer.weight_sum, np.float32)), z)
-        return self.state("ADD", self.state("MUL", z, h), self.state("MUL", update_weight, update))
+        update_weight = self.elementwise("SUB", self.constant(np.array(self.layer.weight_sum, np.float32)), z)
+        return self.elementwise("ADD", self.elementwise("MUL", z, h), self.elementwise("MUL", update_weight, update))
 
     def rnn(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         inward, recurrent_sums = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.fusions.loops import INPUTS, KINDS, UNITS, Layer
+from conformance.cases.fusions.loops import INPUTS, KINDS, UNITS, Layer, sizes
 from conformance.models import Net, constant, net, tensor
 
 LSTM = Layer()
@@ -19,7 +19,7 @@ ALL_OUTPUTS, LAST_OUTPUT = 1, 2  # results of a loop after its counter: the arra
 
 @dataclass(frozen=True)
 class Pair:
-    """Loop over a sequence and one over its reverse, with merged outputs."""
+    """Loop over a sequence, and a loop over the reversed sequence."""
 
     layer: Layer = LSTM
     backward_layer: Layer | None = None  # the second loop, if it differs
@@ -105,7 +105,7 @@ SEPARATE: dict[str, Pair] = {
 def cases() -> Iterator[Case]:
     for name, pair in FUSED.items():
         opsets = EVERY_OPSET if name == "GRU of dynamic length" else (None,)
-        lengths = () if not pair.layer.dynamic_length else (2, 7) if pair.layer.all_outputs else (0, 2, 7)
-        yield net("WHILE", f"bidirectional layer: {name}", pair.build, opsets=opsets, dynamic_sizes=lengths or (2, 7))
+        dynamic_sizes = sizes(pair.layer)
+        yield net("WHILE", f"bidirectional layer: {name}", pair.build, opsets=opsets, dynamic_sizes=dynamic_sizes)
     for name, pair in SEPARATE.items():
         yield net("WHILE", f"separate layers {name}", pair.build, dynamic_sizes=(2, 7))

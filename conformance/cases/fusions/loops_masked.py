@@ -18,7 +18,7 @@ from conformance.models import Net, constant, net, tensor
 
 @dataclass(frozen=True)
 class Masked:
-    """Layer in which masked time steps change nothing.
+    """Layer in which a masked time step changes neither the states nor the output.
 
     ``mask_threshold``: a step is unmasked if the mask input exceeds it.
 
@@ -32,7 +32,7 @@ class Masked:
     def build(self, model: Net) -> None:
         layer, state_count = self.layer, self.layer.state_count
         x = model.input(tensor(TIME, layer.batch, INPUTS, name="x"))
-        mask_source = tensor(TIME, layer.batch, 1, name="told")
+        mask_source = tensor(TIME, layer.batch, 1, name="mask")
         threshold = constant(np.full((1,), self.mask_threshold, np.float32))
         mask = model.call("GREATER", [model.input(mask_source), threshold], replace(mask_source, name="", dtype="bool"))
         counter = model.add_operand(constant(np.array(0, np.int32)))
@@ -59,14 +59,14 @@ class Masked:
         layer, (i, t, array, last_output), (mask, x) = self.layer, values[:4], values[-2:]
         states, increment = values[4:-2], step.number(1)
         next_counters = [step.call("ADD", [counter, increment], (), "int32") for counter in (i, t)]
-        is_valid = step.call("GATHER", [mask, t], (layer.batch, 1), "bool")
+        is_unmasked = step.call("GATHER", [mask, t], (layer.batch, 1), "bool")
         cells: dict[str, Callable[..., list[TensorRef]]]
         cells = {"LSTM": step.lstm, "GRU": step.gru, "early-reset GRU": step.early_reset_gru, "RNN": step.rnn}
         new_states = cells[layer.kind](step.call("GATHER", [x, t], (layer.batch, INPUTS)), *states)
         masked_output = states[0] if layer.defect == "state as output" else last_output
-        output = step.state("SELECT_V2", is_valid, new_states[0], masked_output)
+        output = step.elementwise("SELECT_V2", is_unmasked, new_states[0], masked_output)
         masked_states = [
-            step.state("SELECT_V2", is_valid, new_state, old_state)
+            step.elementwise("SELECT_V2", is_unmasked, new_state, old_state)
             for new_state, old_state in zip(new_states, states, strict=True)
         ]
         if layer.defect == "unmasked state":

@@ -85,7 +85,8 @@ def litert_torch_case(
     A mean without the reduced axes is followed by RESHAPE.
 
     ``axes``: the reduced axes. ``minuend``: constant from which the scaled mean is subtracted, 0 in a normalization.
-    ``fused``: the graph becomes one node. ``leading``: leading sizes of scale and offset; the result has the same rank.
+    ``fused``: the graph becomes one node. ``leading``: sizes of scale and offset before the channels; the result has the
+    same rank as they have.
     """
     reduced_axes = {axis % len(shape) for axis in axes}
     mean_shape = tuple(n for k, n in enumerate(shape) if k not in reduced_axes)
@@ -268,5 +269,7 @@ def rms_case(
         scaled = model.call("MUL", [y, constant(random_array(*scale, seed="gamma"))], result_spec) if scale else y
         model.output(scaled)
 
-    fuses = ("RMS_NORMALIZATION",) if fused else ()
-    return net(OP, f"{'' if fused else 'not fused, '}RMSNormalization {name}", build, opsets=opsets, fusions=fuses)
+    expected_fusions = ("RMS_NORMALIZATION",) if fused else ()
+    return net(
+        OP, f"{'' if fused else 'not fused, '}RMSNormalization {name}", build, opsets=opsets, fusions=expected_fusions
+    )

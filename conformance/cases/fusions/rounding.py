@@ -26,7 +26,7 @@ from conformance.models import Net, constant, net, random_array, tensor
 from conformance.weights import product, weight
 
 EXACT_ROUNDING = Tolerance(of_range=2e-6)
-EXACT_ROUNDING_REASON = "rounded like in the kernel, activations are equal to LiteRT's"
+EXACT_ROUNDING_REASON = "activations are rounded as in the kernel, to the same integers"
 
 
 def cases() -> Iterator[Case]:
@@ -37,7 +37,10 @@ def cases() -> Iterator[Case]:
 
 
 def uneven_inputs(*shape: int) -> np.ndarray[Any, Any]:
-    """Return inputs with one image or row larger than the others and further from 0."""
+    """Return inputs whose images or rows differ in range.
+
+    Number k is multiplied by 3**k, and k is added.
+    """
     items = [random_array(*shape[1:], seed=f"part {k}") * 3**k + k for k in range(shape[0])]
     return np.stack(items).astype(np.float32)
 
@@ -45,7 +48,7 @@ def uneven_inputs(*shape: int) -> np.ndarray[Any, Any]:
 def exactly_rounded(case: Case, fusion: str, *shapes: Sequence[int], input_name: str = "x0") -> Case:
     """Return the case with a tolerance that requires the kernel's rounding.
 
-    Each run has uneven inputs of one of these shapes.
+    ``shapes``: the input shape in each run.
     """
     input_arrays: Sequence[Mapping[str, Any]] = [{input_name: uneven_inputs(*shape)} for shape in shapes]
     return replace(
@@ -62,7 +65,7 @@ def exactly_rounded(case: Case, fusion: str, *shapes: Sequence[int], input_name:
 def image_cases() -> Iterator[Case]:
     """Yield cases with a scale per image.
 
-    The scale has 255 steps over its range or, if symmetric, 127 steps to its largest magnitude.
+    The image's range is divided into 255 steps. A symmetric scale divides its largest magnitude into 127 steps.
     """
     shape = (3, 5, 7, 11)
     hybrid: Mapping[str, Any] = {"shape": shape, "out": 13, "weights": "int8", "per_axis": True}
@@ -122,9 +125,9 @@ def pixel_cases() -> Iterator[Case]:
 
 
 def nonnegative_pixels() -> Iterator[Case]:
-    """Yield cases with 1 x 1 convolutions of pixels that are known to be nonnegative.
+    """Yield cases with 1 x 1 convolutions after RELU and similar operators.
 
-    These need no ReduceMin. Similar pixels need one.
+    If all pixels are known to be nonnegative, the converted model needs no ReduceMin.
     """
     shape = (3, 5, 7, 11)
     x = tensor(*shape)

@@ -79,7 +79,7 @@ class Steps(loops.Step):
         """Shape of a state; PyTorch's states have a leading axis of size 1."""
         return (self.settings.batch, UNITS) if self.settings.keras else (1, self.settings.batch, UNITS)
 
-    def state(self, code: str, *inputs: TensorRef) -> TensorRef:
+    def elementwise(self, code: str, *inputs: TensorRef) -> TensorRef:
         return self.call(code, list(inputs), self.shape)
 
     def initial_states(self) -> list[TensorRef]:
@@ -128,19 +128,19 @@ class Steps(loops.Step):
         rows, kind = KERAS_GATES[self.settings.kind] * UNITS, self.settings.kind
         sums = self.product(row, self.inputs, rows, kind != "LSTM", "inward")
         if kind == "RNN":
-            return [self.state("TANH", sums)]
+            return [self.elementwise("TANH", sums)]
         if kind == "LSTM":
             sums = self.call("ADD", [sums, self.constant(random_array(rows, seed="b"))], (self.layer.batch, rows))
             i, _, g, o = self.split_gates(sums, 4)
-            cells = self.state("MUL", self.state("LOGISTIC", i), self.state("TANH", g))
-            return [self.state("MUL", self.state("LOGISTIC", o), self.state("TANH", cells)), cells]
+            cells = self.elementwise("MUL", self.elementwise("LOGISTIC", i), self.elementwise("TANH", g))
+            return [self.elementwise("MUL", self.elementwise("LOGISTIC", o), self.elementwise("TANH", cells)), cells]
         zx, rx, nx = self.split_gates(sums, 3)
         if kind == "GRU":
             z, r, n = (self.constant(part) for part in np.split(random_array(rows, seed="recurrent bias"), 3))
-            zx, r = self.state("ADD", zx, z), self.state("LOGISTIC", self.state("ADD", rx, r))
-            nx = self.state("ADD", nx, self.state("MUL", r, n))
-        input_weight = self.state("SUB", self.constant(np.array(1, np.float32)), self.state("LOGISTIC", zx))
-        return [self.state("MUL", input_weight, self.state("TANH", nx))]
+            zx, r = self.elementwise("ADD", zx, z), self.elementwise("LOGISTIC", self.elementwise("ADD", rx, r))
+            nx = self.elementwise("ADD", nx, self.elementwise("MUL", r, n))
+        input_weight = self.elementwise("SUB", self.constant(np.array(1, np.float32)), self.elementwise("LOGISTIC", zx))
+        return [self.elementwise("MUL", input_weight, self.elementwise("TANH", nx))]
 
     def pytorch_step(self, row: TensorRef, states: Sequence[TensorRef], step_index: int) -> list[TensorRef]:
         hidden, cells = (*states, None, None)[:2]
@@ -161,7 +161,7 @@ class Steps(loops.Step):
             return [self.pytorch_gru(row, hidden_parts, hidden)]
         sums = self.call("ADD", [recurrent_sums, row], (1, self.settings.batch, width))
         if self.settings.kind == "RNN":
-            return [self.state(self.settings.activation, sums)]
+            return [self.elementwise(self.settings.activation, sums)]
         return self.pytorch_lstm(sums, cells)
 
     def slice_gates(self, sums: TensorRef) -> list[TensorRef]:
@@ -171,25 +171,36 @@ class Steps(loops.Step):
 
     def pytorch_lstm(self, sums: TensorRef, cells: TensorRef | None) -> list[TensorRef]:
         i, f, g, o = self.slice_gates(sums)
-        new_cells = self.state("MUL", self.state("LOGISTIC", i), self.state(self.settings.activation, g))
+        new_cells = self.elementwise(
+            "MUL", self.elementwise("LOGISTIC", i), self.elementwise(self.settings.activation, g)
+        )
         if cells is not None:
-            new_cells = self.state("ADD", self.state("MUL", self.state("LOGISTIC", f), cells), new_cells)
+            new_cells = self.elementwise(
+                "ADD", self.elementwise("MUL", self.elementwise("LOGISTIC", f), cells), new_cells
+            )
         return [
-            self.state("MUL", self.state("LOGISTIC", o), self.state(self.settings.activation, new_cells)),
+            self.elementwise(
+                "MUL", self.elementwise("LOGISTIC", o), self.elementwise(self.settings.activation, new_cells)
+            ),
             new_cells,
         ]
 
     def pytorch_gru(self, row: TensorRef, hidden_parts: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
         row_parts = self.slice_gates(row)
         reset, update = (
-            self.state("LOGISTIC", self.state("ADD", a, b)) for a, b in zip(row_parts, hidden_parts[:2], strict=False)
+            self.elementwise("LOGISTIC", self.elementwise("ADD", a, b))
+            for a, b in zip(row_parts, hidden_parts[:2], strict=False)
         )
-        reset_part = self.state("MUL", reset, hidden_parts[2])
-        candidate = self.state(self.settings.activation, self.state("ADD", row_parts[2], reset_part))
+        reset_part = self.elementwise("MUL", reset, hidden_parts[2])
+        candidate = self.elementwise(self.settings.activation, self.elementwise("ADD", row_parts[2], reset_part))
         old_hidden = self.constant(np.zeros((), np.float32)) if hidden is None else hidden
         if self.settings.defect == "interpolation":
-            return self.state("ADD", self.state("MUL", self.state("SUB", old_hidden, candidate), update), old_hidden)
-        return self.state("ADD", self.state("MUL", self.state("SUB", old_hidden, candidate), update), candidate)
+            return self.elementwise(
+                "ADD", self.elementwise("MUL", self.elementwise("SUB", old_hidden, candidate), update), old_hidden
+            )
+        return self.elementwise(
+            "ADD", self.elementwise("MUL", self.elementwise("SUB", old_hidden, candidate), update), candidate
+        )
 
     def merge_outputs(self, outputs: list[TensorRef]) -> TensorRef:
         """Return all outputs in one tensor."""

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.verify import LiteRT
 
 IMAGE = (2, 5, 7, 3)
 COMPUTED = "computed weights with a zero point"  # int8 and int16 kernels ignore that zero point
-FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
+CLAMPS = ("RELU", "RELU6", "RELU_N1_TO_1")
 
 
 def cases() -> Iterator[Case]:
@@ -45,8 +45,8 @@ def conv_case(
     dtype: str = "float32",
     weights: str | None = None,
     per_axis: bool = False,
-    biased: str | None = "",
-    stored: float = 1.0,
+    bias_dtype: str | None = "",
+    bias_scale_factor: float = 1.0,
     groups: int = 1,
     zero_point: int | None = None,
     absent: bool = False,
@@ -56,8 +56,8 @@ def conv_case(
 
     Keywords that are fields of ``Case`` go to the case, others to the operator.
 
-    ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``absent``: an absent operand
-    instead of a bias. ``stored``: factor by which the bias scale in the file is wrong. ``out``: number of output
+    ``bias_dtype``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``absent``: an absent operand
+    instead of a bias. ``bias_scale_factor``: the bias scale in the file is wrong by this factor. ``out``: number of output
     channels.
     """
     case_fields = {key: options.pop(key) for key in [*options] if key in Case.__dataclass_fields__}
@@ -73,7 +73,7 @@ def conv_case(
     weight_shape = (1, *kernel, out) if is_depthwise else (out, *kernel, channels // groups)
     w = weight(weight_shape, weights or WEIGHTS[dtype], (3 if is_depthwise else 0) if per_axis else None)
     y = product(x, w, (n, *output_size, out), depth, zero_point)
-    b = None if biased is None else bias(x, w, out, biased or BIASES[dtype], depth, stored)
+    b = None if bias_dtype is None else bias(x, w, out, bias_dtype or BIASES[dtype], depth, bias_scale_factor)
     geometry = {
         "padding": padding,
         "stride_h": stride[0],
@@ -174,23 +174,23 @@ def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         yield conv_case(dtype, dtype=dtype, opsets=opsets)
-        yield conv_case(f"{dtype} without bias", dtype=dtype, biased=None)
-    yield conv_case("float32 without bias", biased=None)
-    yield conv_case("float32 with an absent bias", biased=None, absent=True)
+        yield conv_case(f"{dtype} without bias", dtype=dtype, bias_dtype=None)
+    yield conv_case("float32 without bias", bias_dtype=None)
+    yield conv_case("float32 with an absent bias", bias_dtype=None, absent=True)
     for dtype in ("int8", "int16"):
         yield conv_case(f"{dtype} with scales per channel", dtype=dtype, per_axis=True)
-        yield conv_case(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
+        yield conv_case(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, bias_dtype=None)
     yield conv_case(
-        "int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32"
+        "int16 with an int32 bias", dtype="int16", bias_dtype="int32", per_axis=True, quantized_bias_type="INT32"
     )
     name = "int16 with an int32 bias missing from the options"
-    yield conv_case(name, dtype="int16", biased="int32", per_axis=True, refusal="quantized_bias_type is not INT32")
-    yield conv_case("int16 with a wrong bias scale", dtype="int16", per_axis=True, stored=3.0)
+    yield conv_case(name, dtype="int16", bias_dtype="int32", per_axis=True, refusal="quantized_bias_type is not INT32")
+    yield conv_case("int16 with a wrong bias scale", dtype="int16", per_axis=True, bias_scale_factor=3.0)
     yield conv_case(
         "int8 with a wrong bias scale, which the kernel ignores",
         dtype="int8",
         per_axis=True,
-        stored=3.0,
+        bias_scale_factor=3.0,
     )
     yield conv_case("int8 with int4 weights", dtype="int8", weights="int4", per_axis=True)
     yield conv_case(
@@ -213,14 +213,14 @@ def dtype_cases() -> Iterator[Case]:
     )
     for dtype in ("int8", "int16"):
         for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
-            yield net(op, f"{dtype} with some negative scales", scale_negative_weights(op, dtype), dtype=dtype)
+            yield net(op, f"{dtype} with some negative scales", conv_with_negative_scale(op, dtype), dtype=dtype)
     yield net(
         "CONV_2D", "float16 weights through DEQUANTIZE", build_float16_weights, dtype="float16", opsets=EVERY_OPSET
     )
     yield net("CONV_2D", "weights as a graph input", build_runtime_weights)
 
 
-def scale_negative_weights(op: str, dtype: str) -> Callable[[Net], None]:
+def conv_with_negative_scale(op: str, dtype: str) -> Callable[[Net], None]:
     """Return a builder of a convolution with a negative scale for one output channel.
 
     Such scales result from folding a batch normalization with a negative gamma.
@@ -259,7 +259,7 @@ def activation_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
     They clip because the zero point is inside the dtype's range.
     """
     for dtype in ("float32", "int8", "uint8", "int16"):
-        for activation in FUSED:
+        for activation in CLAMPS:
             yield conv_case(
                 f"{dtype} with {activation}", op=op, dtype=dtype, fused_activation_function=activation, **fields
             )
@@ -317,10 +317,10 @@ def depthwise_cases() -> Iterator[Case]:
             yield conv_case(f"{dtype} with multiplier {multiplier}", op=op, dtype=dtype, out=3 * multiplier)
     for dtype in ("int8", "int16"):
         yield conv_case(f"{dtype} with scales per channel", op=op, dtype=dtype, out=6, per_axis=True)
-        yield conv_case(f"{dtype} without bias", op=op, dtype=dtype, out=6, per_axis=True, biased=None)
-    yield conv_case("float32 without bias", op=op, out=6, biased=None)
+        yield conv_case(f"{dtype} without bias", op=op, dtype=dtype, out=6, per_axis=True, bias_dtype=None)
+    yield conv_case("float32 without bias", op=op, out=6, bias_dtype=None)
     yield conv_case("wrong depth_multiplier, which the kernel ignores", op=op, out=6, depth_multiplier=7)
-    yield conv_case("int8 with a wrong bias scale", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
+    yield conv_case("int8 with a wrong bias scale", op=op, dtype="int8", out=6, per_axis=True, bias_scale_factor=3.0)
     yield conv_case("one input channel, four output channels", op=op, shape=(2, 5, 7, 1), out=4)
     yield conv_case("float32 with int8 weights, dynamic range", op=op, out=6, weights="int8", per_axis=True)
     large_inputs: dict[str, Any] = {

@@ -12,7 +12,7 @@ from conformance.case import EVERY_OPSET, Case
 from conformance.models import Net, constant, in_isolation, net, random_array, tensor
 
 VOLUME = (2, 3, 5, 7, 2)
-FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
+CLAMPS = ("RELU", "RELU6", "RELU_N1_TO_1")
 WINDOWS = (  # kernel, stride, dilation
     ((3, 2, 4), (1, 1, 1), (1, 1, 1)),
     ((2, 3, 4), (2, 1, 3), (1, 1, 1)),
@@ -107,7 +107,7 @@ def window_cases(op: str) -> Iterator[Case]:
 def bias_cases(op: str) -> Iterator[Case]:
     yield conv_3d_case(op, "without bias", biased=False)
     yield conv_3d_case(op, "with an absent bias", biased=None)
-    for activation in FUSED:
+    for activation in CLAMPS:
         yield conv_3d_case(op, f"with {activation}", activation=activation)
     for activation in ("TANH", "SIGN_BIT"):
         yield conv_3d_case(op, f"with {activation}, which the kernel ignores", activation=activation)
@@ -128,7 +128,10 @@ def add_conv_3d(model: Net, op: str, x: Any, channels: int, shape: Sequence[int]
 
 
 def network_cases(op: str) -> Iterator[Case]:
-    """Yield cases of other operators between convolutions, all run channels first."""
+    """Yield cases of operators between two 3-D convolutions.
+
+    All of them become channels first.
+    """
     shape = VOLUME[:-1]
 
     def build_two(model: Net) -> None:
@@ -173,9 +176,9 @@ def runtime_size_cases() -> Iterator[Case]:
             for batch, *size in volumes:
                 input_size = output_sizes(padding, size, kernel, stride, dilation)
                 output_shape = np.array([batch, *size, 3], np.int32)
-                arrays.append({"asked": output_shape, "volume": random_array(batch, *input_size, 2)})
+                arrays.append({"output_shape": output_shape, "volume": random_array(batch, *input_size, 2)})
             x, y = tensor(None, None, None, None, 2, name="volume"), tensor(None, None, None, None, 3)
-            operands = [tensor(5, dtype="int32", name="asked"), constant(random_array(*kernel, 3, 2)), x]
+            operands = [tensor(5, dtype="int32", name="output_shape"), constant(random_array(*kernel, 3, 2)), x]
             name = f"sizes known at runtime, {padding} {window_name(kernel, stride, dilation)}"
             options = conv_3d_options(padding, stride, dilation)
             case_fields: dict[str, Any] = {"options": options, "input_arrays": arrays, "dynamic_sizes": (), "runs": 2}

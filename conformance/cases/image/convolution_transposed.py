@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.image.convolution import COMPUTED, FUSED, IMAGE
+from conformance.cases.image.convolution import CLAMPS, COMPUTED, IMAGE
 from conformance.models import constant, in_isolation, random_array, tensor
 from conformance.weights import BIASES, WEIGHTS, bias, product, weight
 
@@ -33,10 +33,10 @@ def cases() -> Iterator[Case]:
                 )
         yield transpose_conv_case(f"{padding} 2x2 kernel, stride 2", padding=padding, kernel=(2, 2))
         yield transpose_conv_case(f"{padding} 2x5 kernel, stride 3x1", padding=padding, kernel=(2, 5), stride=(3, 1))
-    for activation in FUSED:
+    for activation in CLAMPS:
         yield transpose_conv_case(f"float32 with {activation}", activation=activation)
     yield transpose_conv_case("int8 with scales per channel", dtype="int8", per_axis=True)
-    yield transpose_conv_case("int8 with a wrong bias scale", dtype="int8", stored=3.0, padding="VALID")
+    yield transpose_conv_case("int8 with a wrong bias scale", dtype="int8", bias_scale_factor=3.0, padding="VALID")
     for activation in ("TANH", "SIGN_BIT"):
         for dtype in ("float32", "int8", "uint8", "int16"):
             name = f"{dtype} with {activation}, which the kernel ignores"
@@ -108,7 +108,7 @@ def transpose_conv_case(
     weights: str | None = None,
     per_axis: bool = False,
     biased: bool = True,
-    stored: float = 1.0,
+    bias_scale_factor: float = 1.0,
     activation: str = "NONE",
     extra: Sequence[int] = (0, 0),
     runtime_shape: bool = False,
@@ -117,8 +117,8 @@ def transpose_conv_case(
     """Return a case of TRANSPOSE_CONV.
 
     ``extra``: rows and columns in addition to the default output size. ``runtime_shape``: the output shape is a graph
-    input, and all sizes except the channels are dynamic. ``stored``: factor by which the bias scale in the file is
-    wrong.
+    input, and all sizes except the channels are dynamic. ``bias_scale_factor``: the bias scale in the file is wrong by
+    this factor.
     """
     n, *size, channels = shape
     default_size = [
@@ -129,7 +129,7 @@ def transpose_conv_case(
     w = weight((out, *kernel, channels), weights or WEIGHTS[dtype], 0 if per_axis else None)
     depth = prod(kernel) * channels // prod(stride) or channels
     y = product(x, w, result_shape, depth)
-    b = [bias(x, w, out, BIASES[dtype], depth, stored)] if biased else []
+    b = [bias(x, w, out, BIASES[dtype], depth, bias_scale_factor)] if biased else []
     options = {
         "padding": padding,
         "stride_h": stride[0],
@@ -140,10 +140,10 @@ def transpose_conv_case(
     if runtime_shape:
         images = [random_array(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
         case_fields["input_arrays"] = [
-            {"asked": np.array([len(i), *result_shape[1:]], np.int32), "image": i} for i in images
+            {"output_shape": np.array([len(i), *result_shape[1:]], np.int32), "image": i} for i in images
         ]
-        case_fields["dynamic_sizes"] = ()  # the kernel requires that both agree
-        output_shape = tensor(4, dtype="int32", name="asked")
+        case_fields["dynamic_sizes"] = ()  # the kernel requires equal batch sizes in the output shape and the image
+        output_shape = tensor(4, dtype="int32", name="output_shape")
         x, y = replace(x.with_shape(None, None, None, channels), name="image"), y.with_shape(None, None, None, out)
     operands = [output_shape, w, x, *b]
     return in_isolation(

@@ -1,7 +1,4 @@
-"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D, which all exclude padding.
-
-The fused activations clip integers.
-"""
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D, which all exclude padding."""
 
 from __future__ import annotations
 

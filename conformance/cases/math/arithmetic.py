@@ -27,7 +27,7 @@ from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
 QUANTIZABLE = ("float32", "int8", "uint8", "int16")
-FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
+CLAMPS = ("RELU", "RELU6", "RELU_N1_TO_1")
 VALUES_BEYOND_32_BITS = np.array(
     [1, 2**32 - 65536, 5, -(2**33) - 1, 2**33 + 7, -3, 2**40, -(2**40) + 1, 2**62, 0, -(2**62)]
 )
@@ -61,16 +61,16 @@ def arithmetic_cases(op: str) -> Iterator[Case]:
         x, y, z = operands_and_result(op, dtype)
         for place in PLACEMENTS:
             yield binary(op, dtype, x, y, z, place, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
-        for activation in (*FUSED, "TANH", "SIGN_BIT"):
+        for activation in (*CLAMPS, "TANH", "SIGN_BIT"):
             # The output's zero point is not at an end of its dtype, so the activation clips.
             result = z.rescale(0.7)
-            place = PLACEMENTS[activation in FUSED]
+            place = between_convolutions if activation in CLAMPS else in_isolation
             options = {"fused_activation_function": activation}
-            name = f"{dtype} with {activation}" + ("" if activation in FUSED else ", which the kernel ignores")
+            name = f"{dtype} with {activation}" + ("" if activation in CLAMPS else ", which the kernel ignores")
             yield place(op, name, [x, y], result, options=options, input_range=(-3.0, 3.0))
     x, arrays = tensor(11, dtype="int64"), {"x0": VALUES_BEYOND_32_BITS, "x1": np.ones_like(VALUES_BEYOND_32_BITS)}
     if op != "SUB":
-        for activation in FUSED:
+        for activation in CLAMPS:
             options = {"fused_activation_function": activation}
             yield binary(op, f"int64 beyond 32 bits with {activation}", x, x, input_arrays=arrays, options=options)
     for dtype in ("int32", "int64"):
@@ -110,7 +110,7 @@ def multiplication_cases() -> Iterator[Case]:
         "MUL", "uint32 with RELU_N1_TO_1", [unsigned, unsigned], unsigned, options=options, refusal=refusal
     )
     x, kernel_refusal = tensor(3, 5, dtype="complex64"), "Activation is not allowed for COMPLEX64"
-    for activation in (*FUSED, "TANH", "SIGN_BIT"):
+    for activation in (*CLAMPS, "TANH", "SIGN_BIT"):
         options = {"fused_activation_function": activation}
         refusal = f"LiteRT refuses a fused {activation}"
         name = f"complex64 with {activation}"
@@ -275,8 +275,8 @@ def rescaled_operands_and_result(dtype: str, result_factor: float) -> tuple[Spec
     ``result_factor``: result scale over the scale of the first operand.
     """
     x = tensor(*IMAGE, dtype=dtype)
-    point = int(np.asarray(x.zero_point))
-    return x, x.rescale(0.6, point + 11), x.rescale(result_factor, point - 110)
+    zero_point = int(np.asarray(x.zero_point))
+    return x, x.rescale(0.6, zero_point + 11), x.rescale(result_factor, zero_point - 110)
 
 
 def add_n_cases() -> Iterator[Case]:

@@ -23,7 +23,7 @@ from conformance.models import (
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
-FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
+CLAMPS = ("RELU", "RELU6", "RELU_N1_TO_1")
 DIVISOR_SHAPES = ((), (3,), (7, 1), (5, 1, 3))
 DIVISOR = constant(random_array(*IMAGE, low=0.3, high=2.0))
 
@@ -41,7 +41,7 @@ def division_cases() -> Iterator[Case]:
         yield binary(
             "DIV", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **positive
         )
-        for activation in FUSED:
+        for activation in CLAMPS:
             options = {"fused_activation_function": activation}
             yield binary("DIV", f"float32 with {activation}", tensor(*IMAGE), DIVISOR, place=place, options=options)
     for activation in ("TANH", "SIGN_BIT"):
@@ -87,7 +87,7 @@ def quotient_cases() -> Iterator[Case]:
         arrays = {"x0": away_from_zero_point(x), "x1": away_from_zero_point(y)}
         yield binary("DIV", dtype, x, y, z, input_arrays=arrays, opsets=opsets(dtype))
         yield binary("DIV", f"{dtype} out of range", x, y, z.rescale(0.01), input_arrays=arrays)
-        for activation in FUSED:
+        for activation in CLAMPS:
             options = {"fused_activation_function": activation}
             yield binary(
                 "DIV", f"{dtype} with {activation}", x, y, z.rescale(0.3), options=options, input_arrays=arrays

@@ -86,7 +86,7 @@ def limit_values(dtype: str) -> Array:
 
 
 def sub_byte_cases() -> Iterator[Case]:
-    """Yield cases with bfloat16, and integers below one byte, which saturate too.
+    """Yield cases of bfloat16, and of integers narrower than a byte, which saturate.
 
     NumPy has none of these dtypes.
     """

@@ -16,6 +16,7 @@ from conformance.models import PLACEMENTS, Placement, constant, in_isolation, ra
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
+# For each case, the axes in each run.
 AXES_OF_RUNS: list[list[list[int]]] = [[[1, -1], [3, -2], [0, 2]], [[1], [2], [-4]], [[0, 1, 2, 3]], [[-1, 3, 0]], [[]]]
 PARAMETERS: dict[str, tuple[float, int]] = {"int8": (0.047, -5), "int16": (0.0003, 0)}
 

@@ -84,12 +84,12 @@ def quantize_cases() -> Iterator[Case]:
         yield net("QUANTIZE", f"float32 after RELU to {dtype}", build_after_relu, dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
         scales = random_array(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
-        points = random_array(IMAGE[axis], dtype="int8", seed="zero").tolist()
+        zero_points = random_array(IMAGE[axis], dtype="int8", seed="zero").tolist()
         yield unary(
             "QUANTIZE",
             f"float32 to int8 with scales along axis {axis}",
             x,
-            Spec(IMAGE, "int8", scales, points, axis),
+            Spec(IMAGE, "int8", scales, zero_points, axis),
             dtype="int8",
         )
 
@@ -200,15 +200,15 @@ def dequantize_cases() -> Iterator[Case]:
     yield unary("DEQUANTIZE", "float16", tensor(*IMAGE, dtype="float16"), y, opsets=EVERY_OPSET)
     for axis in range(4):
         scales = random_array(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
-        points = random_array(IMAGE[axis], dtype="int8", seed="zero").tolist()
+        zero_points = random_array(IMAGE[axis], dtype="int8", seed="zero").tolist()
         yield unary(
             "DEQUANTIZE",
             f"int8 with scales along axis {axis}",
-            Spec(IMAGE, "int8", scales, points, axis),
+            Spec(IMAGE, "int8", scales, zero_points, axis),
             y,
             dtype="int8",
         )
-        quantized = constant(random_array(*IMAGE, dtype="int8"), None, scales, points, axis)
+        quantized = constant(random_array(*IMAGE, dtype="int8"), None, scales, zero_points, axis)
         yield net(
             "DEQUANTIZE",
             f"an int8 constant with scales along axis {axis}, between convolutions",

@@ -161,7 +161,7 @@ def sqrt_cases() -> Iterator[Case]:
 
 TRUNCATED = {
     "tolerance": Tolerance(steps=0),
-    "tolerance_reason": "the kernel truncates where others round, a difference of half a step on average",
+    "tolerance_reason": "the kernel truncates instead of rounding, which lowers results by half a step on average",
 }
 
 

@@ -81,7 +81,7 @@ def matmul_case(
 
 
 def product_spec(x: Spec, w: Spec) -> Spec:
-    """Return the spec of a product, with a scale whose range the sums fill."""
+    """Return the spec of a product, with a scale that fits the range of the sums."""
     batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[arg-type]
     rescaled = w.rescale(256.0) if w.dtype == "int16" else w
     return replace(product(x, rescaled, (*batch, x.shape[-2] or 1, w.shape[-1] or 1), x.shape[-1] or 1), name="")
@@ -172,7 +172,10 @@ def two_roundings_cases() -> Iterator[Case]:
 
 
 def unscaled_int32_cases() -> Iterator[Case]:
-    """Yield cases with int8 to int32, for which zero points and scales are ignored."""
+    """Yield int8 products with int32 results.
+
+    The kernel ignores scales and zero points.
+    """
     for scale in (None, 0):
         suffix = "" if scale is None else " without scales"
         x, w = tensor(2, 5, 7, dtype="int8", scale=scale), tensor(2, 7, 3, dtype="int8", scale=scale)
@@ -196,7 +199,7 @@ def unscaled_int32_cases() -> Iterator[Case]:
 
 
 def hybrid_cases() -> Iterator[Case]:
-    """Yield cases with float32 by int8.
+    """Yield products of float32 and int8.
 
     The kernel quantizes the floats at runtime; the converter dequantizes the weights instead.
     """
@@ -339,7 +342,7 @@ def swap_sequence_and_heads(model: Net, ref: Any) -> Any:
 
 
 def several_scales_cases() -> Iterator[Case]:
-    """Yield cases of several scales, which the kernel treats as a scale of 0."""
+    """Yield integer products with per-axis scales, which the kernel reads as 0."""
     for dtype in ("int8", "int16"):
         x = tensor(2, 5, 7, dtype=dtype, zero_point=0)
         name = f"{dtype} by int8 constants with scales per column, which count as 0"

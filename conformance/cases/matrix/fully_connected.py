@@ -34,9 +34,9 @@ def dense_case(
     dtype: str = "float32",
     weights: str | None = None,
     per_axis: bool = False,
-    biased: str | None = "",
+    bias_dtype: str | None = "",
     zero_point: int | None = None,
-    stored: float = 1.0,
+    bias_scale_factor: float = 1.0,
     place: Placement = in_isolation,
     result: Sequence[int | None] = (),
     options: dict[str, Any] | None = None,
@@ -45,8 +45,8 @@ def dense_case(
     """Return a case of one layer with ``out`` units.
 
     ``depth``: length of a weight row, by default the size of the input's last axis. ``keep_num_dims``: value of this option.
-    ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``stored``: factor by which the bias
-    scale in the file is wrong. ``result``: shape of the result, if it does not follow from the input.
+    ``bias_dtype``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``bias_scale_factor``: the bias
+    scale in the file is wrong by this factor. ``result``: shape of the result, if it does not follow from the input.
     """
     x = tensor(*shape, dtype=dtype)
     depth = depth or shape[-1] or 1
@@ -54,7 +54,9 @@ def dense_case(
     batch = None if None in shape else prod(1 if size is None else size for size in shape) // depth
     result = result or ((*shape[:-1], out) if keep_num_dims else (batch, out))
     y = product(x, w, [1 if size is None else size for size in result], depth, zero_point).with_shape(*result)
-    operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth, stored)]
+    operands = (
+        [x, w] if bias_dtype is None else [x, w, bias(x, w, out, bias_dtype or BIASES[dtype], depth, bias_scale_factor)]
+    )
     return place(
         OP,
         name,
@@ -68,7 +70,7 @@ def dense_case(
 def row_length_cases() -> Iterator[Case]:
     """Yield cases with inputs of any rank.
 
-    A row is as long as a row of the weights, and the result has rank 2 by default.
+    The kernel divides the input into rows of the weights' length: (2, 5, 3) becomes two rows of 15.
     """
     yield dense_case("rank 2", opsets=EVERY_OPSET)
     yield dense_case("rank 1", (11,))
@@ -96,7 +98,7 @@ def row_length_cases() -> Iterator[Case]:
     yield dense_case("one row", (1, 11))
     yield dense_case("no rows", (2, 0, 11))
     yield dense_case("no rows, rank 2", (0, 11))
-    yield dense_case("without bias", biased=None)
+    yield dense_case("without bias", bias_dtype=None)
     for dtype in ("float32", "int8"):
         yield net(OP, f"{dtype} with a bias of several axes", bias_of_rank_2(dtype), dtype=dtype, opsets=EVERY_OPSET)
     yield net(OP, "transposed weights without stored shape", build_weights_without_shape)
@@ -143,7 +145,7 @@ def bias_of_rank_2(dtype: str) -> Callable[[Net], None]:
 
 def build_weights_without_shape(model: Net) -> None:
     """Build transposed weights without a stored shape, as old converters write them."""
-    weights, result = model.graph.tensor("turned", None, "float32"), model.result(tensor(2, 5))
+    weights, result = model.graph.tensor("transposed", None, "float32"), model.result(tensor(2, 5))
     operands = [model.input(tensor(2, 11)), weights, model.add_operand(constant(random_array(5)))]
     model.graph.operator("TRANSPOSE", [model.input(tensor(11, 5)), model.add_operand(constant([1, 0]))], [weights])
     model.graph.operator(OP, operands, [result], {"fused_activation_function": "NONE"})
@@ -160,7 +162,7 @@ def build_sparse_weights(model: Net) -> None:
 def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         yield dense_case(dtype, dtype=dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
-        yield dense_case(f"{dtype} without bias", dtype=dtype, biased=None)
+        yield dense_case(f"{dtype} without bias", dtype=dtype, bias_dtype=None)
         yield dense_case(f"{dtype}, rank kept", (2, 5, 11), dtype=dtype, keep_num_dims=True)
         yield dense_case(
             f"{dtype}, rank kept", IMAGE, dtype=dtype, keep_num_dims=True, place=between_convolutions, max_transposes=4
@@ -169,7 +171,7 @@ def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "int16"):
         yield dense_case(f"{dtype} with scales per row", dtype=dtype, per_axis=True)
     yield dense_case(
-        "int16 with an int32 bias", dtype="int16", biased="int32", options={"quantized_bias_type": "INT32"}
+        "int16 with an int32 bias", dtype="int16", bias_dtype="int32", options={"quantized_bias_type": "INT32"}
     )
     yield dense_case("int8 with int4 weights", (2, 12), dtype="int8", weights="int4", per_axis=True)
     for weights in ("int8", "int4"):
@@ -193,14 +195,14 @@ def dtype_cases() -> Iterator[Case]:
         weights="uint8",
         options={"asymmetric_quantize_inputs": True},
     )
-    for biased in ("int32", "int64"):
-        options = {"quantized_bias_type": biased.upper()}
+    for bias_dtype in ("int32", "int64"):
+        options = {"quantized_bias_type": bias_dtype.upper()}
         yield dense_case(
-            f"int16 with int16 weights and {biased} bias",
+            f"int16 with int16 weights and {bias_dtype} bias",
             (2, 12),
             dtype="int16",
             weights="int16",
-            biased=biased,
+            bias_dtype=bias_dtype,
             options=options,
         )
     yield dense_case(
@@ -208,10 +210,10 @@ def dtype_cases() -> Iterator[Case]:
         (2, 12),
         dtype="int16",
         weights="int16",
-        biased="int64",
+        bias_dtype="int64",
         refusal="without a quantized_bias_type",
     )
-    yield dense_case("int8 with a wrong bias scale", (2, 12), dtype="int8", stored=3.0)
+    yield dense_case("int8 with a wrong bias scale", (2, 12), dtype="int8", bias_scale_factor=3.0)
     widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
     yield dense_case("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)
     yield dense_case("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True)

@@ -1,8 +1,8 @@
 """FULLY_CONNECTED with fused activations.
 
-Kernels for float32 on integer weights support all activations. Other kernels support only clamps.
+Kernels for float32 on integer weights support all activations. Other kernels support only RELU, RELU6 and RELU_N1_TO_1.
 
-Sums are a few units in magnitude, so that results still differ after a tanh or a clamp.
+Sums are small, so that results still differ after TANH or RELU_N1_TO_1.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def hybrid_cases() -> Iterator[Case]:
         yield activation_case("float32 by rows of 64 int4", activation, 3, 64, weights="int4", per_axis=True)
         zero_points = {"asymmetric_quantize_inputs": True}
         yield activation_case("float32 by int8, with zero points", activation, weights="int8", options=zero_points)
-        yield activation_case("float32 by int8 without bias", activation, weights="int8", biased=None)
+        yield activation_case("float32 by int8 without bias", activation, weights="int8", bias_dtype=None)
         rank_kept: dict[str, Any] = {"keep_num_dims": True, "weights": "int8", "per_axis": True}
         yield activation_case("float32 by int8, rank kept", activation, 2, 5, 11, **rank_kept)
         image_options: dict[str, Any] = {"depth": 105, "weights": "int8", "place": between_convolutions}

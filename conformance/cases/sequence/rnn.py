@@ -31,7 +31,9 @@ class Rnn:
     backward_units: int = UNITS  # hidden size of the backward layer
     merge_outputs: bool = True
     auxiliary: int = 0  # width of the auxiliary input, 0 for none
-    auxiliary_weights: bool = False  # adds the weighted auxiliary input; otherwise the backward layer reads it
+    auxiliary_weights: bool = (
+        False  # both layers add the weighted auxiliary input; if False, only the backward one reads it
+    )
     variable: bool = True  # states are variable tensors, otherwise graph inputs
     initial_dtype: str = ""  # of the constants that initialize the states; "" for none
     weights_as_inputs: bool = False
@@ -146,8 +148,8 @@ def cases() -> Iterator[Case]:
         for activation in ("TANH", "RELU_N1_TO_1"):
             yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, time_major=True)
             yield rnn(f"float32 with {activation}, one time step", op=op, activation=activation, time=1)
-            lengths: dict[str, Any] = {"input_arrays": {"x0": random_array(BATCH, TIME, INPUTS)}}
-            yield rnn(f"float32 with {activation}, dynamic length", lengths, op=op, activation=activation, time=None)
+            inputs: dict[str, Any] = {"input_arrays": {"x0": random_array(BATCH, TIME, INPUTS)}}
+            yield rnn(f"float32 with {activation}, dynamic length", inputs, op=op, activation=activation, time=None)
     yield from bidirectional_cases()
 
 

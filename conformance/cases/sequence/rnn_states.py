@@ -1,4 +1,4 @@
-"""RNN whose state is a variable tensor that operators compute."""
+"""RNN whose state is written by another operator in each run."""
 
 from __future__ import annotations
 
@@ -33,10 +33,14 @@ def loop_into(graph: GraphBuilder, x: TensorRef, state: TensorRef) -> None:
     """Add a loop of three iterations whose second result is the state."""
     counter = tensor()
     cond, body = graph.model.subgraph("cond"), graph.model.subgraph("body")
-    (count, _), continues = carried(cond), cond.tensor("more", (), "bool")
+    (count, _), continues = add_loop_inputs(cond), cond.tensor("more", (), "bool")
     cond.operator("LESS", [count, cond.constant("end", np.float32(3))], [continues])
     cond.output(continues)
-    (count, value), next_count, next_value = carried(body), body.tensor("next", ()), body.tensor("scaled", STATE.shape)
+    (count, value), next_count, next_value = (
+        add_loop_inputs(body),
+        body.tensor("next", ()),
+        body.tensor("scaled", STATE.shape),
+    )
     body.operator("ADD", [count, body.constant("one", np.float32(1))], [next_count])
     body.operator("MUL", [value, body.constant("scale", np.float32(0.7))], [next_value])
     body.output(next_count, next_value)
@@ -45,13 +49,13 @@ def loop_into(graph: GraphBuilder, x: TensorRef, state: TensorRef) -> None:
     graph.operator("WHILE", [start, x], [result, state], options)
 
 
-def carried(graph: GraphBuilder) -> Sequence[TensorRef]:
-    """Return the inputs of a subgraph of the loop."""
+def add_loop_inputs(graph: GraphBuilder) -> Sequence[TensorRef]:
+    """Add the two inputs of the loop's condition or body."""
     return graph.input("count", ()), graph.input("value", STATE.shape)
 
 
 def recurrent_layer(write: Writer, *, is_late: bool = False) -> Callable[[Net], None]:
-    """Return a builder of a layer whose state ``write`` computes from an input.
+    """Return a builder of an RNN; ``write`` computes its state from a graph input.
 
     ``is_late``: the state is written after its last reader, so that the next run uses the value.
     """

@@ -39,10 +39,10 @@ class Svdf:
     asymmetric: bool = False
     weight_zero_point: int = 0
     output_quantization: tuple[float, int] = (0.0293, -17)
-    int16_state_scale: float = 0.00011  # of an int8 operator
+    int16_state_scale: float = 0.00011  # scale of an int8 operator's state if it has 16 bits
     int8_state: bool = False  # the state of an int8 operator has 8 bits
     int8_state_quantization: tuple[float, int] = (0.011, -9)
-    power_of_two_scales: bool = False  # many sums are halfway between integers
+    power_of_two_scales: bool = False  # so that many sums are halfway between integers
 
     @property
     def filters(self) -> int:
@@ -159,7 +159,7 @@ def cases() -> Iterator[Case]:
     yield from int8_state_cases()
 
 
-# --- a state of 8 bits ------------------------------------------------------------------------
+# --- 8-bit states ------------------------------------------------------------------------------
 
 
 def int8_state_cases() -> Iterator[Case]:
@@ -213,9 +213,9 @@ def int8_state_cases() -> Iterator[Case]:
 
 
 def run_micro(op: Operator, x: Array, features: Array, time_weights: Array, bias: Array | None, state: Array) -> Array:
-    """Return the output of one run, computed element by element; changes ``state``.
+    """Compute the output of one run, element by element, and update ``state``.
 
-    The source is tflite-micro's svdf_common.cc and common.cc.
+    Source: svdf_common.cc and common.cc of tflite-micro.
     """
     tensors = [op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[4], op.outputs[0]]
     quantizations = [t.quantization for t in tensors if t is not None and isinstance(t.quantization, Quantization)]
@@ -246,9 +246,9 @@ def run_micro(op: Operator, x: Array, features: Array, time_weights: Array, bias
 
 
 def multiply_quantized(value: int, factor: float) -> int:
-    """Return an integer times a 31-bit mantissa and a power of two, rounded twice.
+    """Return ``value * factor``, rounded twice, as in MultiplyByQuantizedMultiplier.
 
-    Source: MultiplyByQuantizedMultiplier.
+    The factor is a 31-bit mantissa times a power of two.
     """
     fraction, exponent = np.frexp(factor)
     mantissa, exponent = round(float(fraction) * 2**31), int(exponent)

@@ -39,7 +39,7 @@ def indices_beyond_bounds(
     shape: Sequence[int], dtype: str = "int32", low: int = -3, high: int = 12
 ) -> np.ndarray[Any, Any]:
     """Return random indices, some before the first element and some after the last."""
-    return random_array(*shape, dtype=dtype, seed="places", low=low, high=high)
+    return random_array(*shape, dtype=dtype, seed="indices", low=low, high=high)
 
 
 def gather_index_cases(
@@ -59,10 +59,10 @@ def gather_index_cases(
     """
     x, index_array = tensor(*operand_shape, dtype=dtype, scale=0), indices_beyond_bounds(index_shape, index_dtype)
     for suffix, indices in (
-        ("", tensor(*index_shape, dtype=index_dtype, name="places")),
+        ("", tensor(*index_shape, dtype=index_dtype, name="indices")),
         (", constant", constant(index_array)),
     ):
-        input_arrays = None if suffix else {"places": index_array}
+        input_arrays = None if suffix else {"indices": index_array}
         yield in_isolation(
             "STABLEHLO_GATHER",
             f"{name}{suffix}",
@@ -228,10 +228,10 @@ def scatter_index_cases(
     )
     options = {"index_vector_dim": len(index_shape) - 1, **options}
     for suffix, indices in (
-        ("", tensor(*index_shape, dtype=index_dtype, name="places")),
+        ("", tensor(*index_shape, dtype=index_dtype, name="indices")),
         (", constant", constant(index_array)),
     ):
-        input_arrays = None if suffix else {"places": index_array}
+        input_arrays = None if suffix else {"indices": index_array}
         yield scatter_case(
             f"{name}{suffix}", x, indices, updates, reduction, options=options, input_arrays=input_arrays
         )
@@ -286,7 +286,7 @@ def scatter_cases() -> Iterator[Case]:
         refusal="no axis of index vectors",
         **reference,
     )
-    start = tensor(2, dtype="int32", name="places")
+    start = tensor(2, dtype="int32", name="indices")
     repeated_axis = {
         "update_window_dims": [0, 1],
         "inserted_window_dims": [0],

@@ -50,7 +50,7 @@ class Window:
     base_dilations: Sequence[int] = ()
     padding: Sequence[tuple[int, int]] = ()
 
-    def rows(self) -> list[tuple[int, int, int, int, tuple[int, int]]]:
+    def settings_per_axis(self) -> list[tuple[int, int, int, int, tuple[int, int]]]:
         n = len(self.sizes)
         ones = (1,) * n
         return list(
@@ -67,7 +67,7 @@ class Window:
     def output_sizes(self, shape: Sequence[int | None]) -> list[int]:
         return [
             (((n or 1) - 1) * base_dilations + 1 + sum(pad) - ((size - 1) * dilation + 1)) // stride + 1
-            for n, (size, stride, dilation, base_dilations, pad) in zip(shape, self.rows(), strict=True)
+            for n, (size, stride, dilation, base_dilations, pad) in zip(shape, self.settings_per_axis(), strict=True)
         ]
 
 
@@ -165,7 +165,10 @@ def cases() -> Iterator[Case]:
 
 
 def initial_value(x: Spec, initial: Any) -> Spec:
-    """Return ``initial`` as an operand; None is 2, which affects every reduction."""
+    """Return the initial value as an operand.
+
+    None means 2, which affects every reduction.
+    """
     if isinstance(initial, Spec):
         return initial
     value = 2 if initial is None else initial
@@ -184,7 +187,7 @@ def window_case(
     shape: Sequence[int] = (),
     **case_fields: Any,
 ) -> Case:
-    sizes, strides, dilations, base_dilations, padding = zip(*window.rows(), strict=True)
+    sizes, strides, dilations, base_dilations, padding = zip(*window.settings_per_axis(), strict=True)
     options = {
         "window_dimensions": list(sizes),
         "window_strides": list(strides),
@@ -226,7 +229,7 @@ def reduce_window_case(
     place: Placement = in_isolation,
     **case_fields: Any,
 ) -> Case:
-    sizes, strides, dilations, *_ = zip(*window.rows(), strict=True)
+    sizes, strides, dilations, *_ = zip(*window.settings_per_axis(), strict=True)
     settings = [constant(np.asarray(values, np.int64)) for values in (sizes, strides, dilations)]
     y = x.with_shape(*window.output_sizes(x.shape))
     return place(

@@ -22,7 +22,7 @@ NUMBERS = np.array([7, -2, 2**40, 11, 0], np.int64)
 def cases() -> Iterator[Case]:
     for key_dtype in ("string", "int64"):
         keys, values = (TEXTS, NUMBERS) if key_dtype == "string" else (NUMBERS, TEXTS)
-        input_arrays = {"wanted": lookup_keys(keys)}
+        input_arrays = {"lookup_keys": lookup_keys(keys)}
         for filled_once in (True, False):
             name = f"{key_dtype} keys, {'filled by CALL_ONCE' if filled_once else 'filled by the graph'}"
             case_fields: dict[str, Any] = {
@@ -57,9 +57,12 @@ def cases() -> Iterator[Case]:
             dtype=key_dtype,
         )
         yield net("HASHTABLE", f"{key_dtype} keys, two tables", two_tables(keys, values), **case_fields)
-    case_fields = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS)}}
+    case_fields = {"dtype": "string", "input_arrays": {"lookup_keys": lookup_keys(TEXTS)}}
     yield net("HASHTABLE_FIND", "empty table", build_lookup(TEXTS[:0], NUMBERS[:0]), **case_fields)
-    case_of_rows: dict[str, Any] = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS).reshape(-1)[:6]}}
+    case_of_rows: dict[str, Any] = {
+        "dtype": "string",
+        "input_arrays": {"lookup_keys": lookup_keys(TEXTS).reshape(-1)[:6]},
+    }
     case_of_rows |= {"tolerance": Tolerance(of_range=1e-6), "tolerance_reason": "float product downstream"}
     yield net("HASHTABLE_FIND", "results of unknown shape as indices", gather_found_rows, **case_of_rows)
     invalid_utf8 = build_lookup(np.array([b"\xff", b"a"], object), NUMBERS[:2])
@@ -80,10 +83,10 @@ def gather_found_rows(model: Net) -> None:
     found, rows = model.graph.tensor("found", None, "int64"), model.graph.tensor("rows", None, "float32")
     numbers = np.arange(1, 6, dtype=np.int64)
     operands = [
-        model.add_operand(Spec((6,), "string", name="wanted")),
+        model.add_operand(Spec((6,), "string", name="lookup_keys")),
         model.add_operand(Spec((), "int64", value=np.array(0, np.int64))),
     ]
-    model.graph.operator("HASHTABLE_FIND", [table(model, TEXTS, numbers).handle, *operands], [found])
+    model.graph.operator("HASHTABLE_FIND", [add_table(model, TEXTS, numbers).handle, *operands], [found])
     model.graph.operator("GATHER", [model.add_operand(constant(random_array(7, 3))), found], [rows], {"axis": 0})
     model.output(
         model.call("FULLY_CONNECTED", [rows, constant(random_array(5, 3)), constant(random_array(5))], tensor(6, 5))
@@ -109,7 +112,7 @@ class Table:
         return model.call("HASHTABLE_FIND", [self.handle, x, default], Spec((2, 3, 2), key_dtype))
 
 
-def table(model: Net, keys: Array, values: Array, filled_once: bool = True, number: int = 3) -> Table:
+def add_table(model: Net, keys: Array, values: Array, filled_once: bool = True, number: int = 3) -> Table:
     """Add a table to the main graph, filled by CALL_ONCE or in place."""
     if filled_once:
         initializer = model.model.subgraph(f"set up {number}")
@@ -130,25 +133,27 @@ def add_default(model: Net, values: Array, runtime_default: bool = False) -> Ten
 
 
 def add_lookup_keys(model: Net, keys: Array) -> TensorRef:
-    return model.add_operand(Spec((2, 3, 2), "string" if keys.dtype == object else "int64", name="wanted"))
+    return model.add_operand(Spec((2, 3, 2), "string" if keys.dtype == object else "int64", name="lookup_keys"))
 
 
 def build_lookup(
     keys: Array, values: Array, filled_once: bool = True, runtime_default: bool = False
 ) -> Callable[[Net], None]:
     def build(model: Net) -> None:
-        filled = table(model, keys, values, filled_once)
-        model.output(filled.find(model, add_lookup_keys(model, keys), add_default(model, values, runtime_default)))
+        filled_table = add_table(model, keys, values, filled_once)
+        model.output(
+            filled_table.find(model, add_lookup_keys(model, keys), add_default(model, values, runtime_default))
+        )
 
     return build
 
 
 def import_twice(keys: Array, values: Array) -> Callable[[Net], None]:
     def build(model: Net) -> None:
-        filled = table(model, keys, values)
-        filled.values = values[::-1].copy()
-        filled.fill()
-        model.output(filled.find(model, add_lookup_keys(model, keys), add_default(model, values)))
+        filled_table = add_table(model, keys, values)
+        filled_table.values = values[::-1].copy()
+        filled_table.fill()
+        model.output(filled_table.find(model, add_lookup_keys(model, keys), add_default(model, values)))
 
     return build
 
@@ -156,7 +161,7 @@ def import_twice(keys: Array, values: Array) -> Callable[[Net], None]:
 def two_tables(keys: Array, values: Array) -> Callable[[Net], None]:
     def build(model: Net) -> None:
         first, second = (
-            table(model, keys, numbers, number=k) for k, numbers in ((3, values), (5, values[::-1].copy()))
+            add_table(model, keys, numbers, number=k) for k, numbers in ((3, values), (5, values[::-1].copy()))
         )
         x, default = add_lookup_keys(model, keys), add_default(model, values)
         model.output(first.find(model, x, default), second.find(model, x, default))
@@ -171,7 +176,7 @@ def table_size(keys: Array, values: Array) -> Callable[[Net], None]:
     """
 
     def build(model: Net) -> None:
-        size = model.call("HASHTABLE_SIZE", [table(model, keys, values).handle], Spec((1,), "int64"))
+        size = model.call("HASHTABLE_SIZE", [add_table(model, keys, values).handle], Spec((1,), "int64"))
         model.output(model.call("ADD", [size, tensor(3, dtype="int64")], Spec((3,), "int64")))
 
     return build

@@ -240,14 +240,14 @@ def batch_to_space_cases() -> Iterator[Case]:
 
 def runtime_setting_cases() -> Iterator[Case]:
     """Yield cases whose block sizes, paddings or crops are graph inputs."""
-    for op, shape, rows in (
+    for op, shape, pads_or_crops in (
         (SPACE_TO_BATCH, (2, 5, 7, 3), [[1, 2], [2, 0]]),
         (BATCH_TO_SPACE, (12, 5, 3, 7), [[1, 3], [2, 0]]),
     ):
-        labels = {"block": "block size", "rows": "padding" if op == SPACE_TO_BATCH else "crops"}
-        settings = {"block": np.array([2, 3], np.int32), "rows": np.asarray(rows, np.int32)}
-        rank_3_settings = {"block": np.array([3], np.int32), "rows": np.array([[3, 1]], np.int32)}
-        for runtime_names in (("block",), ("rows",), ("block", "rows")):
+        labels = {"block": "block size", "pads_or_crops": "padding" if op == SPACE_TO_BATCH else "crops"}
+        settings = {"block": np.array([2, 3], np.int32), "pads_or_crops": np.asarray(pads_or_crops, np.int32)}
+        rank_3_settings = {"block": np.array([3], np.int32), "pads_or_crops": np.array([[3, 1]], np.int32)}
+        for runtime_names in (("block",), ("pads_or_crops",), ("block", "pads_or_crops")):
             name = f"runtime {' and '.join(labels[operand] for operand in runtime_names)}"
             for dtype in ("float32", "int8", "uint8", "int16"):
                 yield runtime_setting_case(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), settings, runtime_names)
@@ -257,27 +257,31 @@ def runtime_setting_cases() -> Iterator[Case]:
             )
         for dtype in ("int32", "int64", "bool"):
             yield runtime_setting_case(
-                op, f"{dtype}, both operands at runtime", tensor(*shape, dtype=dtype), settings, ("block", "rows")
+                op,
+                f"{dtype}, both operands at runtime",
+                tensor(*shape, dtype=dtype),
+                settings,
+                ("block", "pads_or_crops"),
             )
 
 
 def runtime_setting_case(
     op: str, name: str, x: Spec, settings: dict[str, Array], runtime_names: Sequence[str], place: Placement = in_isolation
 ) -> Case:  # fmt: skip
-    """Return a case with settings at runtime.
+    """Return a case with block sizes, pads or crops at runtime.
 
-    ``settings``: arrays of block sizes and pads. ``runtime_names``: graph inputs among them.
+    ``settings``: the arrays of these operands by name. ``runtime_names``: names of the operands that are graph inputs.
     """
     operands = [
         tensor(*array.shape, dtype="int32", name=key) if key in runtime_names else constant(array)
         for key, array in settings.items()
     ]
     n, *sizes, c = (size or 0 for size in x.shape)
-    block, rows = settings["block"], settings["rows"]
+    block, pads_or_crops = settings["block"], settings["pads_or_crops"]
     if op == SPACE_TO_BATCH:
-        shape = (n * int(block.prod()), *((sizes + rows.sum(axis=1)) // block), c)
+        shape = (n * int(block.prod()), *((sizes + pads_or_crops.sum(axis=1)) // block), c)
     else:
-        shape = (n // int(block.prod()), *(sizes * block - rows.sum(axis=1)), c)
+        shape = (n // int(block.prod()), *(sizes * block - pads_or_crops.sum(axis=1)), c)
     y = replace(x, name="").with_shape(*(int(size) for size in shape))
     runtime_arrays = {key: settings[key] for key in runtime_names}
     return place(op, name, [x, *operands], y, dtype=x.dtype, input_arrays=runtime_arrays, max_transposes=None)
@@ -293,10 +297,10 @@ def dynamic_size_cases() -> Iterator[Case]:
             yield unary(
                 op, name, x, y, options={"block_size": 2}, input_arrays=runs, targets=(target,), dynamic_sizes=()
             )
-    block, rows = constant([2, 3]), constant([[1, 1], [0, 3]])
+    block, pads_or_crops = constant([2, 3]), constant([[1, 1], [0, 3]])
     for op, images in ((SPACE_TO_BATCH, ((1, 6, 6), (2, 2, 3))), (BATCH_TO_SPACE, ((6, 2, 2), (12, 3, 4)))):
         runs = [{"x0": random_array(*shape, 5)} for shape in images]
-        operands, y = [tensor(None, None, None, 5), block, rows], tensor(None, None, None, 5)
+        operands, y = [tensor(None, None, None, 5), block, pads_or_crops], tensor(None, None, None, 5)
         yield in_isolation(
             op, "all dimensions dynamic except channels", operands, y, input_arrays=runs, dynamic_sizes=()
         )
@@ -318,9 +322,9 @@ def refusal_cases() -> Iterator[Case]:
         SPACE_TO_BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *settings], tensor(4, 2, 3, 2, 3), kernel_refusal=rank_limit
     )
     for op in (DEPTH_TO_SPACE, SPACE_TO_DEPTH):
-        deep, wide = shapes_before_and_after(op, 2, (2, 3, 5, 3))
-        x = tensor(*deep, dtype="int16")
-        yield unary(op, "int16", x, x.with_shape(*wide), options={"block_size": 2}, kernel_refusal="data_type ==")
+        before, after = shapes_before_and_after(op, 2, (2, 3, 5, 3))
+        x = tensor(*before, dtype="int16")
+        yield unary(op, "int16", x, x.with_shape(*after), options={"block_size": 2}, kernel_refusal="data_type ==")
     crops = constant([[1, 0], [0, 1]])
     yield from refused_copy_cases(
         BATCH_TO_SPACE, Copy([(2, 9, 13, 3)], [constant([2, 2]), crops], input_shape=(8, 5, 7, 3))

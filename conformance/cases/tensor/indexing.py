@@ -27,7 +27,7 @@ from onnx_tflite_plugin.verify import Tolerance
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
 FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
-READ_BACK: dict[str, Any] = {
+INT4_TOLERANCE: dict[str, Any] = {
     "tolerance": Tolerance(of_range=1e-6),
     "tolerance_reason": "the result is dequantized, because neither runtime can return int4",
 }
@@ -56,15 +56,15 @@ def gather_case(
 ) -> Case:
     """Return a GATHER of random indices, which are a constant or a graph input."""
     size, axis_index = x.shape[axis] or 1, axis % len(x.shape)
-    first_own_axis = batch_dims % (len(index_shape) + 1) if batch_dims >= 0 else batch_dims + len(index_shape)
+    first_unbatched_axis = batch_dims % (len(index_shape) + 1) if batch_dims >= 0 else batch_dims + len(index_shape)
     index_values = random_array(*index_shape, dtype="int32", seed=name, low=0, high=size - 1).astype(index_dtype)
     indices = (
-        constant(index_values) if constant_indices else tensor(*index_shape, dtype=index_dtype, scale=0, name="places")
+        constant(index_values) if constant_indices else tensor(*index_shape, dtype=index_dtype, scale=0, name="indices")
     )
     y = replace(x, value=None, name="").with_shape(
-        *x.shape[:axis_index], *index_shape[first_own_axis:], *x.shape[axis_index + 1 :]
+        *x.shape[:axis_index], *index_shape[first_unbatched_axis:], *x.shape[axis_index + 1 :]
     )
-    inputs = {} if constant_indices else {"input_arrays": {"places": index_values}}
+    inputs = {} if constant_indices else {"input_arrays": {"indices": index_values}}
     options = {"axis": axis, "batch_dims": batch_dims}
     return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **inputs, **case_fields})
 
@@ -137,7 +137,7 @@ def dtype_cases() -> Iterator[Case]:
                 index_dtype=index_dtype,
                 constant_indices=constant_indices,
             )
-    index_arrays = {"places": np.array([1, 6, 0, 6], np.int32)}
+    index_arrays = {"indices": np.array([1, 6, 0, 6], np.int32)}
     yield net(
         "GATHER",
         "int4 from a table",
@@ -145,7 +145,7 @@ def dtype_cases() -> Iterator[Case]:
         dtype="int4",
         opsets=(None, 26),
         input_arrays=index_arrays,
-        **READ_BACK,
+        **INT4_TOLERANCE,
     )
     strings = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
     operands, y = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
@@ -165,7 +165,7 @@ def dtype_cases() -> Iterator[Case]:
 def gather_from_int4_table(model: Net) -> None:
     table = constant(random_array(7, 6, dtype="int4"), None, 0.2, 1)
     row = Spec((4, 6), "int4", 0.2, 1)
-    rows = model.call("GATHER", [table, tensor(4, dtype="int32", name="places")], row, axis=0)
+    rows = model.call("GATHER", [table, tensor(4, dtype="int32", name="indices")], row, axis=0)
     model.output(model.call("DEQUANTIZE", [rows], tensor(4, 6)))
 
 
@@ -237,8 +237,8 @@ def corner_cases() -> Iterator[Case]:
         input_arrays=runs,
     )
     options = {"axis": 1, "batch_dims": 1}
-    runs = [{"x0": random_array(n, 5, 3), "places": random_array(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
-    indices = tensor(None, 2, dtype="int32", name="places")
+    runs = [{"x0": random_array(n, 5, 3), "indices": random_array(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
+    indices = tensor(None, 2, dtype="int32", name="indices")
     yield in_isolation(
         "GATHER",
         "dynamic batch axis of data and indices",
@@ -284,10 +284,10 @@ def gather_nd_case(
     indices = (
         constant(index_values)
         if constant_indices
-        else tensor(*index_values.shape, dtype=index_dtype, scale=0, name="places")
+        else tensor(*index_values.shape, dtype=index_dtype, scale=0, name="indices")
     )
     y = replace(x, name="").with_shape(*index_shape, *IMAGE[depth:])
-    inputs = {} if constant_indices else {"input_arrays": {"places": index_values}}
+    inputs = {} if constant_indices else {"input_arrays": {"indices": index_values}}
     return place("GATHER_ND", name, [x, indices], y, **{"dtype": dtype, **inputs, **case_fields})
 
 
@@ -312,8 +312,8 @@ def gather_nd_cases() -> Iterator[Case]:
 def where_cases() -> Iterator[Case]:
     for dtype in ("bool", "float32", "int32", "int64", "uint32", "int8", "uint8"):
         for shape in ((13,), (5, 7), (2, 5, 7, 3)):
-            array = random_array(*shape, dtype="int32", seed="held", low=0, high=2).astype(dtype)
-            x = tensor(*shape, dtype=dtype, scale=0, name="held")
+            array = random_array(*shape, dtype="int32", seed="condition", low=0, high=2).astype(dtype)
+            x = tensor(*shape, dtype=dtype, scale=0, name="condition")
             y = tensor(None, len(shape), dtype="int64")
             tested_opsets = EVERY_OPSET if shape == (5, 7) and dtype == "float32" else (None,)
             yield in_isolation(
@@ -322,11 +322,11 @@ def where_cases() -> Iterator[Case]:
                 [x],
                 y,
                 dtype=dtype,
-                input_arrays={"held": array},
+                input_arrays={"condition": array},
                 opsets=tested_opsets,
             )
-    x, all_false = tensor(5, 7, dtype="bool", name="held"), np.zeros((5, 7), bool)
+    x, all_false = tensor(5, 7, dtype="bool", name="condition"), np.zeros((5, 7), bool)
     y, refuses = tensor(None, 2, dtype="int64"), "Invalid tensor size"
     yield in_isolation(
-        "WHERE", "all false", [x], y, dtype="bool", input_arrays={"held": all_false}, kernel_refusal=refuses
+        "WHERE", "all false", [x], y, dtype="bool", input_arrays={"condition": all_false}, kernel_refusal=refuses
     )

@@ -26,13 +26,13 @@ def cases() -> Iterator[Case]:
 
 def hashtable_case(name: str, table: Spec, keys: Any = KEYS, constant_keys: bool = True, **case_fields: Any) -> Case:
     operands = [
-        tensor(len(LOOKUP_KEYS), dtype="int32", name="wanted"),
+        tensor(len(LOOKUP_KEYS), dtype="int32", name="lookup_keys"),
         constant(keys) if constant_keys else tensor(len(keys), dtype="int32", name="keys"),
         table,
     ]
     outputs = [replace(table, name="", value=None).with_shape(len(LOOKUP_KEYS), *table.shape[1:])]
     input_arrays = {
-        "wanted": LOOKUP_KEYS,
+        "lookup_keys": LOOKUP_KEYS,
         **({} if constant_keys else {"keys": keys}),
         **case_fields.pop("input_arrays", {}),
     }

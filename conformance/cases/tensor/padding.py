@@ -81,13 +81,13 @@ def pad_cases() -> Iterator[Case]:
     yield pad_case("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, between_convolutions)
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         yield pad_case(f"rank {len(shape)}", tensor(*shape), [[i, 2 - i % 3] for i in range(len(shape))])
-    paddings = tensor(4, 2, dtype="int32", name="rows")
+    paddings = tensor(4, 2, dtype="int32", name="paddings")
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         padded = x.with_shape(3, 7, 11, 5)
         for place in PLACEMENTS:
             # A Transpose of 8 numbers converts pairs to begins and ends.
-            runtime_paddings = {"rows": np.asarray(PADDINGS, np.int32)}
+            runtime_paddings = {"paddings": np.asarray(PADDINGS, np.int32)}
             yield place(
                 "PAD",
                 f"{dtype}, runtime paddings",
@@ -97,7 +97,7 @@ def pad_cases() -> Iterator[Case]:
                 max_transposes=3,
             )
     padding_runs = [
-        {"rows": np.asarray(paddings, np.int32)} for paddings in (PADDINGS, [[1, 0], [0, 0], [0, 2], [3, 1]])
+        {"paddings": np.asarray(paddings, np.int32)} for paddings in (PADDINGS, [[1, 0], [0, 0], [0, 2], [3, 1]])
     ]
     yield in_isolation(
         "PAD",
@@ -126,7 +126,7 @@ def target_options(dtype: str) -> dict[str, Any]:
     return {"targets": ("onnxruntime",)} if dtype == "int16" else {}
 
 
-def pad_shape(x: Spec, paddings: Sequence[Sequence[int]]) -> Spec:
+def padded_spec(x: Spec, paddings: Sequence[Sequence[int]]) -> Spec:
     return replace(x, name="").with_shape(
         *((size or 0) + sum(pads) for size, pads in zip(x.shape, paddings, strict=True))
     )
@@ -151,7 +151,11 @@ def padv2_case(
 ) -> Case:
     operands = [x, constant(np.asarray(paddings, padding_dtype).reshape(-1, 2)), value]
     return place(
-        "PADV2", name, operands, pad_shape(x, paddings), **{"dtype": x.dtype, **target_options(x.dtype), **case_fields}
+        "PADV2",
+        name,
+        operands,
+        padded_spec(x, paddings),
+        **{"dtype": x.dtype, **target_options(x.dtype), **case_fields},
     )
 
 
@@ -182,11 +186,11 @@ def padding_value_cases() -> Iterator[Case]:
     yield padv2_case(
         "int8, pad value with a different scale", x, rescaled_value, kernel_refusal="constant_values->params.scale"
     )
-    paddings, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
-    runtime_paddings = {"rows": np.asarray(PADDINGS, np.int32)}
+    paddings, value = tensor(4, 2, dtype="int32", name="paddings"), tensor(name="value")
+    runtime_paddings = {"paddings": np.asarray(PADDINGS, np.int32)}
     for place in PLACEMENTS:
         x = tensor(*IMAGE)
-        padded = pad_shape(x, PADDINGS)
+        padded = padded_spec(x, PADDINGS)
         yield place(
             "PADV2", "runtime paddings", [x, paddings, padding_value(x, 17)], padded, input_arrays=runtime_paddings
         )
@@ -214,7 +218,7 @@ def mirror_pad_case(
     **case_fields: Any,
 ) -> Case:
     operands = [x, constant(np.asarray(paddings, padding_dtype).reshape(-1, 2))]
-    y = pad_shape(x, paddings)
+    y = padded_spec(x, paddings)
     case_fields = {"dtype": x.dtype, **target_options(x.dtype), **case_fields}
     return place("MIRROR_PAD", f"{mode} {name}", operands, y, options={"mode": mode}, **case_fields)
 
@@ -232,8 +236,8 @@ def mirror_cases() -> Iterator[Case]:
         x = tensor(*IMAGE)
         yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], between_convolutions)
         yield mirror_pad_case("no padding", x, mode, [[0, 0]] * 4, between_convolutions)
-        excluded_edge = MODES.index(mode) - 1
-        yield mirror_pad_case("maximum padding", x, mode, [[n + excluded_edge, n + excluded_edge] for n in IMAGE])
+        omitted_edge = 1 if mode == "REFLECT" else 0
+        yield mirror_pad_case("maximum padding", x, mode, [[n - omitted_edge, n - omitted_edge] for n in IMAGE])
         yield mirror_pad_case("height and width", x, mode, HEIGHT_AND_WIDTH, between_convolutions)
         yield mirror_pad_case("int64 paddings", x, mode, PADDINGS, padding_dtype="int64")
         for shape in ((5,), (3, 5), (3, 3, 5), (3, 3, 5, 3, 3)):
@@ -251,7 +255,7 @@ def mirror_cases() -> Iterator[Case]:
             max_transposes=max_transposes,
         )
         x = tensor(*IMAGE, dtype="int8")
-        y, options, kernel_refusal = pad_shape(x, HEIGHT_AND_WIDTH).rescale(2), {"mode": mode}, "params.scale"
+        y, options, kernel_refusal = padded_spec(x, HEIGHT_AND_WIDTH).rescale(2), {"mode": mode}, "params.scale"
         yield in_isolation(
             "MIRROR_PAD",
             f"{mode} int8 to a different scale",
@@ -263,14 +267,14 @@ def mirror_cases() -> Iterator[Case]:
 
 
 def runtime_mirror_cases() -> Iterator[Case]:
-    paddings = tensor(4, 2, dtype="int32", name="rows")
+    paddings = tensor(4, 2, dtype="int32", name="paddings")
     for mode in MODES:
         options = {"mode": mode}
         for dtype in ("float32", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
             for place in PLACEMENTS:
-                runtime_paddings = {"rows": np.asarray(PADDINGS, np.int32)}
-                padded = pad_shape(x, PADDINGS)
+                runtime_paddings = {"paddings": np.asarray(PADDINGS, np.int32)}
+                padded = padded_spec(x, PADDINGS)
                 name = f"{mode} {dtype}, runtime paddings"
                 yield place("MIRROR_PAD", name, [x, paddings], padded, options=options, input_arrays=runtime_paddings)
         runs = [{"x0": random_array(2, n, 3)} for n in (5, 8)]

@@ -77,7 +77,7 @@ def tile_cases() -> Iterator[Case]:
             [x, constant([1, 2, 1, 1])],
             y.rescale(2, 7),
         )
-    multiples_operand = tensor(4, dtype="int32", name="times")
+    multiples_operand = tensor(4, dtype="int32", name="multiples")
     for dtype in ("float32", "int8"):
         for place in PLACEMENTS:
             x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
@@ -86,9 +86,9 @@ def tile_cases() -> Iterator[Case]:
                 f"{dtype}, runtime multiples",
                 [x, multiples_operand],
                 y,
-                input_arrays=int32_arrays(times=(1, 2, 3, 4)),
+                input_arrays=int32_arrays(multiples=(1, 2, 3, 4)),
             )
-    runs = [int32_arrays(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
+    runs = [int32_arrays(multiples=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
     yield in_isolation(
         "TILE",
         "dynamic result shape",

@@ -47,11 +47,14 @@ def scatter_add_case(
     indices = coordinates(index_shape, SHAPE[:depth], name) if indices is None else np.asarray(indices, np.int32)
     shape = np.asarray(SHAPE, np.int32)
     operands = [
-        constant(indices) if constant_indices else tensor(*indices.shape, dtype="int32", name="places"),
+        constant(indices) if constant_indices else tensor(*indices.shape, dtype="int32", name="indices"),
         (update_spec or tensor(dtype=dtype)).with_shape(*indices.shape[:-1], *SHAPE[depth:]),
         constant(shape) if constant_shape else tensor(4, dtype="int32", name="shape"),
     ]
-    input_arrays = {**({} if constant_indices else {"places": indices}), **({} if constant_shape else {"shape": shape})}
+    input_arrays = {
+        **({} if constant_indices else {"indices": indices}),
+        **({} if constant_shape else {"shape": shape}),
+    }
     y = operands[1].with_shape(*(SHAPE if constant_shape else (None,) * 4))
     return in_isolation(ADD, name, operands, y, **{"dtype": dtype, "input_arrays": input_arrays or None, **case_fields})
 
@@ -75,14 +78,14 @@ def scatter_add_cases() -> Iterator[Case]:
     yield scatter_add_case("one update", (1,), 2)
     yield scatter_add_case("no updates", (0,), 2, indices=np.zeros((0, 2)))
     yield net(ADD, "many updates of one element", many_updates, dtype="int32")
-    runs = [{"x1": random_array(n, 3, 2), "places": coordinates((n,), SHAPE[:2])} for n in (5, 2)]
-    operands = [tensor(None, 2, dtype="int32", name="places"), tensor(None, 3, 2), constant(SHAPE)]
+    runs = [{"x1": random_array(n, 3, 2), "indices": coordinates((n,), SHAPE[:2])} for n in (5, 2)]
+    operands = [tensor(None, 2, dtype="int32", name="indices"), tensor(None, 3, 2), constant(SHAPE)]
     yield in_isolation(ADD, "dynamic number of updates", operands, tensor(*SHAPE), input_arrays=runs)
 
 
 def many_updates(model: Net) -> None:
     """Build enough updates that a runtime would use several threads."""
-    indices, updates = tensor(20011, 1, dtype="int32", name="places"), tensor(20011, 64, dtype="int32")
+    indices, updates = tensor(20011, 1, dtype="int32", name="indices"), tensor(20011, 64, dtype="int32")
     refs = [model.add_operand(indices), model.add_operand(updates), model.add_operand(constant([2, 64]))]
     zero = model.call("SUB", [refs[0], refs[0]], tensor(20011, 1, dtype="int32"))
     model.output(model.call(ADD, [zero, refs[1], refs[2]], tensor(2, 64, dtype="int32")))
@@ -107,8 +110,8 @@ def refused_sum_cases() -> Iterator[Case]:
     yield scatter_add_case("negative index", (1,), 2, indices=[[-1, 2]], kernel_refusal=kernel_refusal)
     kernel_refusal = "not supported by scatter_nd"
     yield scatter_add_case("float16", (3,), 1, "float16", kernel_refusal=kernel_refusal)
-    operands = [tensor(5, None, dtype="int32", name="places"), tensor(5, 3), constant(SHAPE[:2])]
-    refusal = "the last axis of the indices 'places' is dynamic"
+    operands = [tensor(5, None, dtype="int32", name="indices"), tensor(5, 3), constant(SHAPE[:2])]
+    refusal = "the last axis of the indices 'indices' is dynamic"
     yield in_isolation(ADD, "dynamic number of coordinates", operands, tensor(*SHAPE[:2]), refusal=refusal)
 
 
@@ -121,7 +124,7 @@ def sparse_to_dense_case(
 ) -> Case:  # fmt: skip
     indices, shape_values = np.asarray(indices, index_dtype), np.asarray(shape, index_dtype)
     operands = [
-        constant(indices) if constant_indices else tensor(*indices.shape, dtype=index_dtype, scale=0, name="places"),
+        constant(indices) if constant_indices else tensor(*indices.shape, dtype=index_dtype, scale=0, name="indices"),
         constant(shape_values)
         if constant_shape
         else tensor(len(shape_values), dtype=index_dtype, scale=0, name="shape"),
@@ -129,7 +132,7 @@ def sparse_to_dense_case(
         default or constant(np.asarray(3, values.dtype), None, values.scale, values.zero_point),
     ]
     runtime_arrays = {
-        **({} if constant_indices else {"places": indices}),
+        **({} if constant_indices else {"indices": indices}),
         **({} if constant_shape else {"shape": shape_values}),
         **case_fields.pop("input_arrays", {}),
     }
@@ -181,8 +184,8 @@ def sparse_to_dense_cases() -> Iterator[Case]:
         )
     yield sparse_to_dense_case("vector value at an index of rank 0", 5, (7,), tensor(1))
     yield sparse_to_dense_case("no indices", np.zeros((0, 2)), (3, 5), tensor(0))
-    input_arrays = int32_arrays(places=np.stack([np.arange(20011) % 7, np.zeros(20011)], axis=-1))
-    operands = [tensor(20011, 2, dtype="int32", name="places"), constant([7, 2]), tensor(20011), constant(0.5)]
+    input_arrays = int32_arrays(indices=np.stack([np.arange(20011) % 7, np.zeros(20011)], axis=-1))
+    operands = [tensor(20011, 2, dtype="int32", name="indices"), constant([7, 2]), tensor(20011), constant(0.5)]
     yield in_isolation(SPARSE, "many values of one element", operands, tensor(7, 2), input_arrays=input_arrays)
 
 

@@ -294,7 +294,7 @@ def expand_dims_cases() -> Iterator[Case]:
 
 
 def expand_and_squeeze(axis: int, dtype: str) -> Callable[[Net], None]:
-    """Return a model: EXPAND_DIMS, RELU, SQUEEZE of the axis, between convolutions."""
+    """Return a build function: EXPAND_DIMS, RELU and SQUEEZE, between convolutions."""
 
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.verify import Tolerance
 IMAGE = (2, 5, 7, 3)
 FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
 TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
-READ_BACK: dict[str, Any] = {
+INT4_TOLERANCE: dict[str, Any] = {
     "tolerance": Tolerance(of_range=1e-6),
     "tolerance_reason": "the result is dequantized, because neither runtime can return int4",
 }
@@ -84,7 +84,7 @@ def slice_cases() -> Iterator[Case]:
         yield slice_case(
             f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))]
         )
-    yield net("SLICE", "int4", slice_int4, dtype="int4", opsets=(None, 26), **READ_BACK)
+    yield net("SLICE", "int4", slice_int4, dtype="int4", opsets=(None, 26), **INT4_TOLERANCE)
     yield slice_case("string", tensor(2, 3, dtype="string"), (1, 0), (1, 2), input_arrays=TEXT)
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
     bounds = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]

@@ -32,7 +32,7 @@ def declare(*call_operands: Any) -> Fusion:
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("call_operands", [(x,), (x, w), (x, w, b)])
 def test_a_call_has_as_many_operands_as_the_operator(call_operands: tuple[Any, ...], biased: bool) -> None:
-    data = conv_case("found", biased="" if biased else None, absent=not biased).build()
+    data = conv_case("found", bias_dtype="" if biased else None, absent=not biased).build()
     model: BoundModel = Host(packs="builtin").bind(read(data), TARGETS["generic"], 19)
     result = fuse(model, [("test", declare(*call_operands))], TARGETS["generic"], opset=19)
     assert bool(result.applied) == (len(call_operands) == (3 if biased else 2))

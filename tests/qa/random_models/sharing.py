@@ -15,7 +15,7 @@ import numpy as np
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
 from conformance.cases.control.branches import CONDITION, CONDITION_RUNS, add_branches
-from conformance.cases.control.loops import STEPS, loop
+from conformance.cases.control.loops import PLANS, loop
 from conformance.models import Net, Spec, constant, net
 from onnx_tflite_plugin.source.model import Array
 from tests.qa.random_models.draw import ACTIVATION_DTYPES, FUSED, Draw, Operand, draws, weight_operand
@@ -145,7 +145,7 @@ def shared_weights(draw: Draw, op: str) -> Case:
         graph.output(y, *results)
 
     # Run a loop once, because rounding errors of integers accumulate over iterations.
-    runs: Any = {"IF": CONDITION_RUNS[:2], "WHILE": STEPS[1::2]}.get(location)
+    runs: Any = {"IF": CONDITION_RUNS[:2], "WHILE": PLANS[1::2]}.get(location)
     input_options = {"input_arrays": runs, "runs": len(runs)} if runs else {"runs": 1}
     return net(
         op, f"random, {outer_op} and {inner_op} on the same weights: {location}", build, dtype=x_dtype, **input_options

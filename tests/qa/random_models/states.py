@@ -9,7 +9,7 @@ import numpy as np
 from conformance.case import Case
 from conformance.cases.control.branches import arithmetic_branch, if_case, negate, pass_through, switch_case
 from conformance.cases.control.composites import add_operands, composite_case
-from conformance.cases.control.loops import STEPS, double, loop_case
+from conformance.cases.control.loops import PLANS, double, loop_case
 from conformance.cases.state.tables import build_lookup, table_size
 from conformance.cases.state.variables import VariableNet, with_variables
 from conformance.models import Spec, net
@@ -76,7 +76,7 @@ def branch_case(draw: Draw, op: str) -> Case:
 @draws("WHILE")
 def doubling_loop(draw: Draw, op: str) -> Case:
     x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int32"))
-    return loop_case("random", [x], double, dtype=x.dtype, input_arrays=draw.pick(STEPS[:2], STEPS[2:]))
+    return loop_case("random", [x], double, dtype=x.dtype, input_arrays=draw.pick(PLANS[:2], PLANS[2:]))
 
 
 @draws("STABLEHLO_COMPOSITE")

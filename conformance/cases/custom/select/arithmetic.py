@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
 
 
 def refusal_cases() -> Iterator[Case]:
-    """Yield cases that are declined by name before anything is converted."""
+    """Yield cases with unsupported dtypes, or with an invalid NodeDef."""
     x, code, options = tensor(5, 7), "CUSTOM.FlexAddV2", select_options("AddV2", node("AddV2", {"T": "float32"}))
     complex_operand = tensor(5, 7, dtype="complex128")
     quantized = tensor(5, 7, dtype="int8")

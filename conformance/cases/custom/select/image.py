@@ -38,7 +38,7 @@ CHANNELS_FIRST_ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
     "MaxPool, SAME": {"ksize": (1, 1, 3, 2), "strides": (1, 1, 2, 2), "padding": "SAME"},
     "AvgPool, VALID": {"ksize": (1, 1, 3, 2), "strides": (1, 1, 2, 2), "padding": "VALID"},
 }
-"""Attributes of the stored cases that are also tried channels first, in the order N C H W."""
+"""NCHW attributes of the stored cases that are also converted channels first."""
 
 
 def cases() -> Iterator[Case]:

@@ -1,6 +1,6 @@
 """Random number generators, checked only for bounds.
 
-Generators differ in their sequences of numbers.
+From the same seed, LiteRT and ONNX Runtime generate different numbers.
 """
 
 from __future__ import annotations

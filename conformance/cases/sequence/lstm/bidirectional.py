@@ -16,7 +16,7 @@ from conformance.models import Net, Spec, net, tensor
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
 AUXILIARY, OUTPUTS = 13, 17
-LONG = {"runs": 50}
+FIFTY_RUNS = {"runs": 50}
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class BidirectionalLstm:
     time_major: bool = True
     merge_outputs: bool = True
     auxiliary: int = 0  # width of the auxiliary input, 0 for none
-    auxiliary_weights: bool = False  # adds the weighted auxiliary input; otherwise the backward LSTM reads it
+    auxiliary_weights: bool = (
+        False  # both LSTMs add the weighted auxiliary input; if False, only the backward one reads it
+    )
     batch: int = BATCH
     time: int | None = TIME
     options: tuple[tuple[str, Any], ...] = ()  # of the operator
@@ -125,8 +127,8 @@ def cases() -> Iterator[Case]:
         opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "with a projection") else {}
         yield bidirectional_case(f"float32 {name}", opsets, **features)
         yield bidirectional_case(f"float32 {name}, separate outputs", merge_outputs=False, **features)
-    yield bidirectional_case("float32, 50 runs", LONG)
-    yield bidirectional_case("float32 clipped, 50 runs", LONG, cell_clip=0.31)
+    yield bidirectional_case("float32, 50 runs", FIFTY_RUNS)
+    yield bidirectional_case("float32 clipped, 50 runs", FIFTY_RUNS, cell_clip=0.31)
     yield bidirectional_case("float32 batch first", merge_outputs=False, time_major=False)
     yield bidirectional_case("float32 clipped, batch first", merge_outputs=False, time_major=False, cell_clip=0.31)
     yield bidirectional_case("float32, batch size 1, batch first", batch=1, time_major=False)
@@ -138,11 +140,11 @@ def cases() -> Iterator[Case]:
         )
     for weights in ("int8", "uint8"):
         lstm_fields = {"weights": weights}
-        yield bidirectional_case(f"float32 with {weights} weights", LONG, lstm_fields=lstm_fields)
+        yield bidirectional_case(f"float32 with {weights} weights", FIFTY_RUNS, lstm_fields=lstm_fields)
         yield bidirectional_case(
             f"float32 with {weights} weights, separate outputs", merge_outputs=False, lstm_fields=lstm_fields
         )
-        # The projection grows, and so does the rounding error of the products.
+        # Over several steps, the projected state would grow, and the rounding errors with it.
         yield bidirectional_case(
             f"float32 with {weights} weights and a projection",
             {"runs": 1},
@@ -155,10 +157,10 @@ def cases() -> Iterator[Case]:
             auxiliary=AUXILIARY,
             auxiliary_weights=True,
         )
-    reason = "without a bound on the cell, the kernels' rounding errors of activations add up from step to step"
+    reason = "the cell state has no bound, so the rounding errors of the activations grow from step to step"
     unbounded: dict[str, Any] = {"lstm_fields": {"weights": "int8"}, "fused_activation_function": "RELU"}
     yield bidirectional_case(
-        "float32 with int8 weights and RELU, 50 runs", {**LONG, "known_failure": reason}, **unbounded
+        "float32 with int8 weights and RELU, 50 runs", {**FIFTY_RUNS, "known_failure": reason}, **unbounded
     )
     yield bidirectional_case(
         "float32 with int8 weights, asymmetric activations",

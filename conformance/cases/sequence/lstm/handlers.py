@@ -23,7 +23,7 @@ OUTPUTS = 13
 def lstm(name: str, case_fields: dict[str, Any] | None = None, **fields: Any) -> Case:
     """Return a case of one operator.
 
-    Keywords that are no fields of ``Lstm`` are options.
+    Keywords that are not fields of ``Lstm`` become options of the operator.
     """
     layer_fields = {key: value for key, value in fields.items() if key in Lstm.__dataclass_fields__}
     options = tuple((key, value) for key, value in fields.items() if key not in layer_fields)
@@ -136,10 +136,11 @@ def int8_cases(op: str) -> Iterator[Case]:
         "int8 with all features", op=op, dtype="int8", weights="int8", layer_norm=True, peephole=True, cell_clip=0.47
     )
     size = (BATCH, 53, INPUTS) if op == SEQUENCE else (BATCH, INPUTS)
-    then_constant_inputs = [{"x0": random_array(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
-    holding_fields: dict[str, Any] = {"hold_cells": True, "time": 53, "cells_scale": 2**-9}
-    runs = {"input_arrays": then_constant_inputs, "runs": 5}
-    yield lstm("int8 with constant cell states", runs, op=op, dtype="int8", weights="int8", **holding_fields)
+    # From the second run on, the input is 0: its zero point is -5.
+    inputs_of_runs = [{"x0": random_array(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
+    constant_cells: dict[str, Any] = {"hold_cells": True, "time": 53, "cells_scale": 2**-9}
+    runs = {"input_arrays": inputs_of_runs, "runs": 5}
+    yield lstm("int8 with constant cell states", runs, op=op, dtype="int8", weights="int8", **constant_cells)
     yield lstm("int8 with states of rank 1", op=op, dtype="int8", weights="int8", flat_states=True)
     for batch in (1, BATCH):
         large: dict[str, Any] = {"batch": batch, "cells": 37, "dtype": "int8", "weights": "int8"}
@@ -150,8 +151,8 @@ def int8_cases(op: str) -> Iterator[Case]:
     yield lstm("int8, batch of 1", op=op, dtype="int8", weights="int8", batch=1)
     int8_fields: dict[str, Any] = {"op": op, "dtype": "int8", "weights": "int8"}
     for activation in ("NONE", "RELU", "SIGN_BIT"):
-        ignored = {**int8_fields, "fused_activation_function": activation}
-        yield lstm(f"int8 with {activation}, for which the kernel uses TANH", **ignored)
+        ignored_activation = {**int8_fields, "fused_activation_function": activation}
+        yield lstm(f"int8 with {activation}, for which the kernel uses TANH", **ignored_activation)
     as_float = {"options": {"quantization": "float"}}
     yield lstm(
         "int8 with RELU, converted without quantization", as_float, fused_activation_function="RELU", **int8_fields
@@ -258,9 +259,9 @@ def five_operand_cases() -> Iterator[Case]:
 def five_operand_lstm(
     dtype: str, variable: bool, output_count: int = 1, scale: float = 1 / 128, activation: str = "TANH"
 ) -> Callable[[Net], None]:
-    """Return a model of the basic kernel, whose matrices are concatenated.
+    """Return a builder of an LSTM with ``kernel_type`` BASIC.
 
-    ``output_count``: number of results that are graph outputs.
+    One matrix holds the weights of all gates. ``output_count``: number of results that are graph outputs.
     """
     is_uint8, width = dtype == "uint8", INPUTS + CELLS
 
@@ -270,12 +271,12 @@ def five_operand_lstm(
     def build(model: Net) -> None:
         cell = tensor(BATCH, CELLS, dtype="int16", scale=2**-11) if is_uint8 else spec(CELLS)
         x = model.input(spec(INPUTS))
-        operands = [
-            model.graph.tensor(name, (BATCH, CELLS), like.dtype, quantization=like.quantization, variable=True)
+        hidden, cells = (
+            model.graph.tensor(name, (BATCH, CELLS), state.dtype, quantization=state.quantization, variable=True)
             if variable
-            else model.input(like)
-            for name, like in (("hidden", spec(CELLS)), ("cells", cell))
-        ]
+            else model.input(state)
+            for name, state in (("hidden", spec(CELLS)), ("cells", cell))
+        )
         shape = (4 * CELLS, width)
         weights = (
             constant(random_array(*shape, dtype="uint8"), None, 0.0127, 119)
@@ -287,9 +288,9 @@ def five_operand_lstm(
             if is_uint8
             else constant(random_array(4 * CELLS))
         )
-        refs = [x, operands[0], model.add_operand(weights), model.add_operand(bias), operands[1]]
-        sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if is_uint8 else spec(4 * CELLS)
-        results = [model.result(like) for like in (spec(CELLS), cell, spec(width), sums)]
+        refs = [x, hidden, model.add_operand(weights), model.add_operand(bias), cells]
+        gate_sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if is_uint8 else spec(4 * CELLS)
+        results = [model.result(like) for like in (spec(CELLS), cell, spec(width), gate_sums)]
         model.graph.operator(STEP, refs, results, {"kernel_type": "BASIC", "fused_activation_function": activation})
         model.output(*results[:output_count])
 
