@@ -59,7 +59,7 @@ def table_case(draw: Draw, op: str) -> Case:
         "random",
         build_lookup(keys, values, draw.chance(0.5)),
         dtype=dtype,
-        input_arrays={"wanted": requested_keys},
+        input_arrays={"lookup_keys": requested_keys},
         runs=1,
     )
 
