@@ -266,7 +266,7 @@ class ModelPair:
         if has_shapes:
             return LiteRTError(f"{refusal}; if the random inputs are the reason, pass your own with --inputs")
         return InconclusiveError(
-            f"LiteRT rejects all random inputs, so nothing was compared; pass your own with --inputs: {refusal}"
+            f"LiteRT rejects all random inputs, so nothing was compared; if it needs other values, pass your own with --inputs: {refusal}"
         )
 
     def _check_preparation(self) -> None:

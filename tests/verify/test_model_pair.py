@@ -111,7 +111,8 @@ def test_reports_the_first_rejection_if_all_fail(inputs: Any, shapes: Any, tries
 
 def test_rejected_random_inputs_are_inconclusive() -> None:
     run = SelectiveRun(lambda x: False)
-    message = "^LiteRT rejects all random inputs, so nothing was compared; pass your own with --inputs: refusal 1$"
+    remedy = "if it needs other values, pass your own with --inputs"
+    message = f"^LiteRT rejects all random inputs, so nothing was compared; {remedy}: refusal 1$"
     with pytest.raises(InconclusiveError, match=message):
         pair(None, None, 3).draw_accepted_inputs(run, None, 0)
     assert len(run.received) == 7
