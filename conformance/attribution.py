@@ -50,16 +50,19 @@ def find_causes(
     "local" give different layouts.
     """
     causes = Failures()
-    for variant in [*outputs, *failed_conversions][:1]:
-        causes.add(variant, *messages_on_axis_sizes(trial.case.op, trial.source, trial.host))
+    attempted_variants = [*outputs, *failed_conversions]
+    if attempted_variants:
+        causes.add(attempted_variants[0], *messages_on_axis_sizes(trial.case.op, trial.source, trial.host))
     if outputs:
         causes.add(next(iter(outputs)), *bias_scale_messages(trial.case.op, trial.source, trial.host))
-    conversions = {
+    wrong_conversions = {
         variant: conversion for variant, conversion in failed_conversions.items() if conversion and variant in outputs
     }
-    for variant, conversion in [*conversions.items()][:1] if causes.status == "passed" else ():
+    if wrong_conversions and causes.status == "passed":
+        variant, conversion = next(iter(wrong_conversions.items()))
         causes.add(variant, *messages_on_fusions(trial, variant, conversion))
-        if causes.status == "passed" and len(conversions) == len(failed_conversions) == len(outputs):
+        all_variants_are_wrong = len(wrong_conversions) == len(failed_conversions) == len(outputs)
+        if all_variants_are_wrong and causes.status == "passed":
             causes.add(variant, *_messages_on_values(trial, variant, outputs[variant]))
     for variant, failed_conversion in failed_conversions.items() if causes.status == "passed" else ():
         least_cost = variant._replace(plan="least")
@@ -69,18 +72,18 @@ def find_causes(
         ):
             message = wrong_layout_message(trial.case.op, trial.source, trial.host, failed_conversion)
             causes.add(variant, *filter(None, [message]))
-    if conversions and causes.status == "passed":
-        variant = next(iter(conversions))
+    if wrong_conversions and causes.status == "passed":
+        variant = next(iter(wrong_conversions))
         causes.add(variant, *explain_values(trial, outputs[variant]))
     return causes
 
 
 def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -> Iterator[str]:
-    """Yield how results differ and the likely cause, if they differ in every variant."""
+    """Yield how results that differ in every variant differ, and the likely cause."""
     if wrong_table := explain_wrong_table(trial):
         yield wrong_table
         return
-    difference = _describe(trial, actual)
+    difference = _describe_first_difference(trial, actual)
     if difference is not None and not difference.is_layout:
         yield f"{difference.text}; correct {describe_sides(trial)}"
         return
@@ -108,7 +111,7 @@ def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -
         yield from explain_values(trial, actual)
 
 
-def _describe(trial: ComparableCase, actual: Runs) -> Difference | None:
+def _describe_first_difference(trial: ComparableCase, actual: Runs) -> Difference | None:
     """Return how the first wrong output differs; None if the pattern is unknown."""
     expected = trial.reference_outputs
     for k, comparison in enumerate(trial.compare(actual, expected)):
@@ -120,14 +123,16 @@ def _describe(trial: ComparableCase, actual: Runs) -> Difference | None:
         reference = reference_name(comparison.nearest.partition(",")[0])
         wrong_parameters = None
         if isinstance(quantization, Quantization) and comparison.unit == "step":
-            others = _other_parameters(trial, quantization)
-            wrong_parameters = describe_wrong_parameters(comparison.name, ours, theirs, quantization, others)
+            operand_parameters = _operand_parameters(trial, quantization)
+            wrong_parameters = describe_wrong_parameters(
+                comparison.name, ours, theirs, quantization, operand_parameters
+            )
         return wrong_parameters or describe_difference(comparison.name, ours, theirs, reference, zero_point)
     return None
 
 
-def _other_parameters(trial: ComparableCase, quantization: Quantization) -> dict[str, Quantization]:
-    """Return scale and zero point of each operand that differ from those of the result."""
+def _operand_parameters(trial: ComparableCase, quantization: Quantization) -> dict[str, Quantization]:
+    """Return {operand: scale and zero point}, if they differ from those of the result."""
     return {
         f"operand {slot}": tensor.quantization
         for op in find_operators(trial.source, trial.case.op)

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import PackError
 
 
 def run(pack: str | None = None, ops: Sequence[str] = (), *, as_json: bool = False) -> int:
-    """Run cases and return the exit code: those of a pack, of operators, or all.
+    """Run the cases of a pack, of operators, or all; return the exit code.
 
     ``ops``: each text is one operator, or several operators separated by commas.
 

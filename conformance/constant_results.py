@@ -1,4 +1,4 @@
-"""Find results that have the same expected value in every case, so that no case tests them.
+"""Find results whose expected values never vary, so that no case tests them.
 
 A single case may have such a result, for example to test a limit. Each dtype of results needs a case with different
 values. Only results are checked that must vary with the operands: floats and quantized values.
@@ -27,15 +27,15 @@ def constant_results(op: str, handler: Handler, cases: Sequence[Case], host: Hos
     """
     if _ignores_operands(handler):
         return
-    texts: dict[str, str] = {}
+    messages: dict[str, str] = {}
     varying: set[str] = set()
     for case in cases:
         for dtype, text in _expected_values(case, op, varying, host):
             if text:
-                texts.setdefault(dtype, f"{text} in {case.id}")
+                messages.setdefault(dtype, f"{text} in {case.id}")
             else:
                 varying.add(dtype)
-    for dtype, text in texts.items():
+    for dtype, text in messages.items():
         if dtype not in varying:
             yield (
                 f"{text}, so no case tests values of {dtype} results; change the scale of the result, the input_range or the "
@@ -48,15 +48,15 @@ def _ignores_operands(handler: Handler) -> bool:
     return all(name.startswith("_") for name in names)
 
 
-def _expected_values(case: Case, op: str, known: set[str], host: Host) -> Iterator[tuple[str, str]]:
-    """Yield (dtype, text) for each output of a case; the text is "" if the expected values vary.
+def _expected_values(case: Case, op: str, known_dtypes: set[str], host: Host) -> Iterator[tuple[str, str]]:
+    """Yield (dtype, text) for each output of a case.
 
-    Outputs whose dtype is in ``known`` are omitted. Nothing is yielded for a case without expected outputs, because it fails
-    when it runs.
+    The text describes constant values; it is "" if the values vary. Outputs whose dtype is in ``known_dtypes`` are
+    omitted. Nothing is yielded for a case without expected outputs, because it fails when it runs.
     """
     try:
         trial = CaseTrial(case, host)
-        outputs = {k: tensor for k, tensor in enumerate(trial.entry.outputs) if tensor.dtype not in known}
+        outputs = {k: tensor for k, tensor in enumerate(trial.entry.outputs) if tensor.dtype not in known_dtypes}
         outputs = {k: t for k, t in outputs.items() if t.dtype.startswith("float") or t.quantization is not None}
         if not outputs or not any(map(_reads_several_values, find_operators(trial.source, op))):
             return
@@ -72,7 +72,7 @@ def _expected_values(case: Case, op: str, known: set[str], host: Host) -> Iterat
 
 
 def _reads_several_values(op: Operator) -> bool:
-    """True if an operand that is computed holds several floats or quantized values."""
+    """True if a runtime operand has several floats or quantized values."""
     return any(
         tensor is not None
         and not tensor.is_constant
@@ -83,7 +83,7 @@ def _reads_several_values(op: Operator) -> bool:
 
 
 def _describe_constant(name: str, values: Array) -> str:
-    """Return that all values of an output are equal, NaN or at the limits of their dtype; else ""."""
+    """Return a text if all values are equal, NaN or at their dtype's limits; else ""."""
     if values.dtype.kind == "f":
         values = values[~np.isnan(values)]
         if not values.size:

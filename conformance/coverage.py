@@ -160,7 +160,7 @@ def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> 
 
 
 def _unused_tables(cases: Sequence[Case], host: Host) -> Iterator[str]:
-    """Yield a message if the operator declares tables of Lookup, but some dtypes of their operand have no case."""
+    """Yield a message if no case uses the operator's Lookup table in some dtype."""
     declared_dtypes: dict[str, None] = {}
     used_dtypes: set[str] = set()
     for case in cases:

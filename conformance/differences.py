@@ -1,4 +1,4 @@
-"""Describe how results differ: by rounding, an offset, a factor, a clamp, a shift or positions.
+"""Describe how results differ: by rounding, a factor, their positions and so on.
 
 Each of these patterns has one likely cause. A wrong layout causes only wrong positions.
 """
@@ -19,14 +19,14 @@ _MIN_DISTINCT = 6
 _MIN_FACTOR_ERROR = 1e-3
 """Heuristic: a factor that is nearer to 1 may be due to rounding in float32."""
 _FACTOR_STEPS = 1.5
-"""Maximum error in steps if quantized values count as a multiple of the expected values.
+"""Maximum error, in steps, of quantized values that count as a multiple of the expected values.
 
-Both sides round, and the factor is fitted.
+More than one step is allowed because both sides round, and the factor is estimated.
 """
 _MAX_HALFWAY_FRACTION = 0.1
 """Heuristic: if fewer elements differ, the two sides round only halfway values differently."""
 _FACTOR_TOLERANCE = 1e-4
-"""Maximum error, relative to the range, if float results count as shifted or multiplied."""
+"""Maximum error, relative to the range, of float results that count as offset or multiplied."""
 _MIN_CLAMPED = 3
 """Heuristic: if fewer elements have the value of a bound, it may be an extreme value and not a clamp."""
 
@@ -53,15 +53,15 @@ def describe_difference(
         return None
     ours, theirs = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (actual, expected))
     is_float = ours.dtype.kind == "f"
-    keeps = np.isfinite(ours) & np.isfinite(theirs) if is_float else _is_unsaturated(ours) & _is_unsaturated(theirs)
-    ours, theirs = ours[keeps].astype(np.float64), theirs[keeps].astype(np.float64)
+    mask = np.isfinite(ours) & np.isfinite(theirs) if is_float else _unsaturated_mask(ours) & _unsaturated_mask(theirs)
+    ours, theirs = ours[mask].astype(np.float64), theirs[mask].astype(np.float64)
     if len(np.unique(theirs)) < _MIN_DISTINCT or np.array_equal(ours, theirs):
         return None
     if all(_is_permuted(a, e) for a, e in zip(actual, expected, strict=True)):
         return Difference(f"{name} has the right values in the wrong positions", is_layout=True)
     if zero_point is None:
         tolerance = _FACTOR_TOLERANCE * float(np.ptp(theirs))
-        arithmetic = _describe_numbers(name, ours, theirs, reference)
+        arithmetic = _describe_floats(name, ours, theirs, reference)
     else:
         tolerance = 1.0
         arithmetic = _describe_steps(name, ours - zero_point, theirs - zero_point, reference)
@@ -72,8 +72,8 @@ def describe_difference(
     )
 
 
-def _describe_numbers(name: str, ours: Array, theirs: Array, reference: str) -> Difference | None:
-    """Return how numbers differ that are not quantized."""
+def _describe_floats(name: str, ours: Array, theirs: Array, reference: str) -> Difference | None:
+    """Return how results that are not quantized differ."""
     span = float(np.ptp(theirs))
     if (offset := float(np.median(ours - theirs))) and np.abs(ours - theirs - offset).max() <= _FACTOR_TOLERANCE * span:
         side = "higher" if offset > 0 else "lower"
@@ -89,7 +89,7 @@ def _describe_numbers(name: str, ours: Array, theirs: Array, reference: str) -> 
 
 
 def _describe_steps(name: str, ours: Array, theirs: Array, reference: str) -> Difference | None:
-    """Return how quantized values differ; both are given minus the zero point."""
+    """Return how quantized values differ; the zero point is already subtracted."""
     steps = ours - theirs
     if np.all(steps == steps[0]):
         count, side = plural(int(abs(steps[0])), "quantization step"), "higher" if steps[0] > 0 else "lower"
@@ -111,24 +111,24 @@ def _describe_steps(name: str, ours: Array, theirs: Array, reference: str) -> Di
 def _describe_clamp(
     name: str, ours: Array, theirs: Array, reference: str, zero_point: int | None, tolerance: float
 ) -> Difference | None:
-    """Return that only one of two sides clamps its results."""
-    for clamped, free, clamping, other in (
+    """Return a difference if only one side clamps its results."""
+    for clamped, unclamped, clamping_side, other_side in (
         (theirs, ours, reference, "the ONNX model"),
         (ours, theirs, "the ONNX model", reference),
     ):
         low, high = clamped.min(), clamped.max()
-        if np.abs(np.clip(free, low, high) - clamped).max() > tolerance:
+        if np.abs(np.clip(unclamped, low, high) - clamped).max() > tolerance:
             continue
         bounds = [
             (word, bound)
-            for word, bound, beyond in (("below", low, low - free), ("above", high, free - high))
+            for word, bound, beyond in (("below", low, low - unclamped), ("above", high, unclamped - high))
             if np.any(beyond > tolerance) and np.count_nonzero(clamped == bound) >= _MIN_CLAMPED
         ]
         if bounds:
             texts = [f"{word} {_format_bound(bound, zero_point)}" for word, bound in bounds]
             return Difference(
-                f"missing clamp: {clamping} has no element of {name} {' or '.join(texts)}, but {other} has, and all other elements "
-                f"agree; perhaps only {clamping} applies an activation, such as RELU"
+                f"missing clamp: {clamping_side} has no element of {name} {' or '.join(texts)}, but {other_side} has, and all other "
+                f"elements agree; perhaps only {clamping_side} applies an activation, such as RELU"
             )
     return None
 
@@ -142,7 +142,7 @@ def _format_bound(bound: float, zero_point: int | None) -> str:
 def _describe_shift(
     name: str, actual: Sequence[Array], expected: Sequence[Array], reference: str, tolerance: float
 ) -> Difference | None:
-    """Return that results are shifted by one element along an axis."""
+    """Return a difference if results are shifted by one element along an axis."""
     for axis in range(min(array.ndim for array in actual)):
         for offset, direction in ((1, "higher"), (-1, "lower")):
             pairs = [
@@ -162,7 +162,7 @@ def _describe_shift(
 
 
 def _without_end(array: Array, axis: int, end: int) -> Array:
-    """Return an array without its first element along an axis if ``end`` is 1, or its last if it is -1."""
+    """Return an array without its first (1) or last (-1) element along an axis."""
     index = slice(1, None) if end > 0 else slice(None, -1)
     return array[(slice(None),) * axis + (index,)]
 
@@ -172,20 +172,23 @@ def describe_wrong_parameters(
     actual: Sequence[Array],
     expected: Sequence[Array],
     parameters: Quantization,
-    others: Mapping[str, Quantization],
+    other_parameters: Mapping[str, Quantization],
 ) -> Difference | None:
-    """Return that quantized results have scale and zero point of another tensor.
+    """Return a difference if results have the scale and zero point of another tensor.
 
-    ``parameters``: scale and zero point of the output. ``others``: those of other tensors, by their name in the text.
+    ``parameters``: scale and zero point of the output. ``other_parameters``: those of other tensors, by their name in the
+    text.
     """
     ours, theirs = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (actual, expected))
     if ours.shape != theirs.shape or ours.dtype.kind not in "iu" or theirs.dtype.kind not in "iu":
         return None
-    keeps = _is_unsaturated(ours) & _is_unsaturated(theirs)
-    real = _dequantize(theirs[keeps], parameters)
-    for other_name, other in others.items():
-        error = np.abs(_dequantize(ours[keeps], other) - real)
-        if len(np.unique(real)) >= _MIN_DISTINCT and error.max() <= float(other.scale[0] + parameters.scale[0]):
+    mask = _unsaturated_mask(ours) & _unsaturated_mask(theirs)
+    expected_numbers = _dequantize(theirs[mask], parameters)
+    for other_name, other in other_parameters.items():
+        error = np.abs(_dequantize(ours[mask], other) - expected_numbers)
+        if len(np.unique(expected_numbers)) >= _MIN_DISTINCT and error.max() <= float(
+            other.scale[0] + parameters.scale[0]
+        ):
             return Difference(
                 f"wrong scale or zero point: each element of {name} in the ONNX model is quantized with scale and zero point of "
                 f"{other_name} instead of those of the result"
@@ -221,12 +224,12 @@ def _describe_rounding(name: str, steps: Array, theirs: Array, reference: str) -
 
 def _factor(ours: Array, theirs: Array) -> float:
     """Return the factor of ``theirs`` that fits ``ours`` best; 1 if ``theirs`` is 0."""
-    energy = float(theirs @ theirs)
-    return float(ours @ theirs) / energy if energy else 1.0
+    squared_norm = float(theirs @ theirs)
+    return float(ours @ theirs) / squared_norm if squared_norm else 1.0
 
 
-def _is_unsaturated(values: Array) -> Array:
-    """Return a mask of the values that no clamp can have changed."""
+def _unsaturated_mask(values: Array) -> Array:
+    """Return a mask of the values that are not at a limit of their dtype."""
     limits = np.iinfo(values.dtype)
     return np.asarray((values != limits.min) & (values != limits.max))
 

@@ -24,8 +24,10 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 Runs = Sequence[Run]
 
+_MIN_ERROR_RATIO = 4
+"""Heuristic: a table is in the wrong order if exchanging its halves divides the mean error by more than this number."""
 _MAX_DIFFERING_SHARE = 0.5
-"""If a larger share of elements differs, the kernel probably reads its operands as something else than the handler."""
+"""Heuristic: if more elements differ, kernel and handler probably interpret the operands differently."""
 
 
 class ComparableCase(Protocol):
@@ -109,7 +111,7 @@ def _describe_largest_error(
                 f"{reference_name(comparison.nearest)}"
             )
     if text:
-        yield f"{text}; {_join(_wrong_functions(trial))} may be wrong"
+        yield f"{text}; {_join(_possibly_wrong_functions(trial))} may be wrong"
 
 
 def describe_sides(trial: ComparableCase) -> str:
@@ -120,11 +122,11 @@ def describe_sides(trial: ComparableCase) -> str:
         if has_quantized_activations(op) and not is_looked_up(op, trial.host)
     ]
     behaviors = [f"the declared quantization={type(d.quantization).__name__}" for d in declared if d is not None]
-    return _join([*_wrong_functions(trial), *dict.fromkeys(behaviors)])
+    return _join([*_possibly_wrong_functions(trial), *dict.fromkeys(behaviors)])
 
 
-def _wrong_functions(trial: ComparableCase) -> list[str]:
-    """Return the functions of which one is wrong.
+def _possibly_wrong_functions(trial: ComparableCase) -> list[str]:
+    """Return the functions that may be wrong.
 
     A table of Lookup replaces the lowering. The kernel is one of them if it is the reference.
     """
@@ -172,7 +174,8 @@ def has_rotated_table(op: Operator, trial: ComparableCase) -> bool:
     x_index, y_index = input_indices.index(x.index), output_indices.index(y.index)
     outputs = next(iter(trial.reference_outputs.values()))
     pairs = [(np.asarray(i[x_index]), np.asarray(o[y_index])) for i, o in zip(trial.runs, outputs, strict=True)]
-    return _mean_table_error(table, pairs) > 4 * _mean_table_error(np.roll(table, len(table) // 2), pairs)
+    exchanged = np.roll(table, len(table) // 2)
+    return _mean_table_error(table, pairs) > _MIN_ERROR_RATIO * _mean_table_error(exchanged, pairs)
 
 
 def _mean_table_error(table: Array, pairs: Sequence[tuple[Array, Array]]) -> float:

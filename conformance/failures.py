@@ -10,7 +10,7 @@ from conformance.variants import Variant
 from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, InternalError, PackFailure
 from onnx_tflite_plugin.guard import TRACEBACK_HINT, Failed, format_error, format_error_outside, is_debugging
 
-_KIT = ("conformance", "onnx_tflite_plugin", "numpy", "onnx", "onnx_ir", "flatbuffers")
+_SKIPPED_PACKAGES = ("conformance", "onnx_tflite_plugin", "numpy", "onnx", "onnx_ir", "flatbuffers")
 """Packages whose traceback frames are skipped, because the error is in the code of the pack's author."""
 
 
@@ -53,7 +53,7 @@ def describe_case_error(error: BaseException) -> str:
     if isinstance(error, ConversionError):
         return format_error(error)
     hint = "" if is_debugging() else f" ({TRACEBACK_HINT})"
-    return f"{format_error_outside(error, _KIT)}{hint}"
+    return f"{format_error_outside(error, _SKIPPED_PACKAGES)}{hint}"
 
 
 def format_on_one_line(error: ConversionError) -> str:
@@ -73,13 +73,13 @@ def format_on_one_line(error: ConversionError) -> str:
 def describe_wrong_refusal(error: ConversionError, expected: str) -> Iterator[str]:
     """Yield a message if an error is not a refusal with the expected text.
 
-    Failures of code are no refusals: exceptions in a pack or in the converter.
+    An exception in the code of a pack or of the converter is not a refusal.
     """
     problems = [problem for problem in error.problems if not isinstance(problem, PackFailure)]
     if expected in str(ConversionError(error.message, problems)) and not isinstance(error, InternalError):
         return
     reason = (
-        f"the text {expected!r} must come from a Decline, a Refusal or a check of the converter, but code failed with it"
+        f"the text {expected!r} must come from a Decline, a Refusal or a check of the converter, but an exception in the code contains it"
         if expected in str(error)
         else f"the model was refused, but without the expected text {expected!r}"
     )

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
 
 
-class Applied(NamedTuple):
+class AppliedFusion(NamedTuple):
     """A fusion of a pack that applied in a converted model.
 
     ``operators``: text that lists the replaced operators, such as ``op 0 ABS, op 1 ADD``.
@@ -52,7 +52,7 @@ def messages_on_fusions(trial: ComparableCase, variant: Variant, conversion: Con
         yield f"{applied.text}; without it the case passes, so {' or '.join(causes)}"
 
 
-def applied_pack_fusions(conversion: Conversion, model: Model, host: Host) -> Iterator[Applied]:
+def applied_pack_fusions(conversion: Conversion, model: Model, host: Host) -> Iterator[AppliedFusion]:
     """Yield the fusions of packs that applied, with the operators that they replaced."""
     operators_by_source: dict[tuple[str, str], set[tuple[int, int]]] = {}
     for node in conversion.model.graph.all_nodes():
@@ -63,7 +63,7 @@ def applied_pack_fusions(conversion: Conversion, model: Model, host: Host) -> It
         operators = operators_by_source.get((fusion.handler.name, pack), set())
         if len(operators) > 1:
             texts = (f"op {k} {model.subgraphs[graph].operators[k].code}" for graph, k in sorted(operators))
-            yield Applied(fusion, pack, ", ".join(texts))
+            yield AppliedFusion(fusion, pack, ", ".join(texts))
 
 
 def _format_pattern(part: Call | Output | Operand) -> str:

@@ -60,12 +60,11 @@ def messages_for_every_layout(code: str, model: Model, host: Host, symptom: str 
             continue
         axes, layout = f"axes={declared.axes!r}", declared.layout
         if isinstance(layout, Implicit):
-            suspect = f"{axes} and Implicit(onnx={dict(layout.onnx)!r})", "name a wrong axis"
+            declaration, mistake = f"{axes} and Implicit(onnx={dict(layout.onnx)!r})", "name a wrong axis"
         elif "(" in (declared.axes or "") and not (isinstance(layout, Terminate) and not layout.unordered):
-            suspect = axes, "list the axes of a group in the wrong order"
+            declaration, mistake = axes, "list the axes of a group in the wrong order"
         else:
             continue
-        declaration, mistake = suspect
         if symptom:
             yield f"{symptom}, in every layout: {declaration} may {mistake}, or the lowering or the kernel reorders elements"
         else:
@@ -103,10 +102,10 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
 
 
 def _replaced_letter(op: Operator, axes: str) -> str:
-    """Return a message if other axes than the declared ones fit a result; else "".
+    """Return a message if a result has the size of an axis that it should lack.
 
-    Its sizes do not fit the declared letters, but fit exactly one choice among the letters of the operand, which includes
-    a letter that the declared result lacks.
+    Example: the declaration is "n h w -> n h", the operand has the sizes 2, 5, 7 and the result 2, 7. The second axis of
+    the result is w, not h. Return "" if no letters or several choices of letters fit the result.
     """
     inputs, outputs = parse_axes(axes)
     operand_sizes = [dict(_sizes_of_letters(groups, op.tensor(slot))) for slot, groups in enumerate(inputs)]
@@ -114,33 +113,35 @@ def _replaced_letter(op: Operator, axes: str) -> str:
         result_sizes = dict(_sizes_of_letters(result, op.tensor(~slot)))
         result_letters = {letter for group in result or () for letter in group}
         for operand, sizes in enumerate(operand_sizes):
-            changed = {
+            changed_sizes = {
                 letter: size for letter, size in result_sizes.items() if letter in sizes and sizes[letter] != size
             }
-            lacking = {letter for other in operand_sizes for letter in other} - result_letters
-            if not changed or any(other.get(letter) == n for letter, n in changed.items() for other in operand_sizes):
+            missing_letters = {letter for letter_sizes in operand_sizes for letter in letter_sizes} - result_letters
+            if not changed_sizes or any(
+                letter_sizes.get(letter) == n for letter, n in changed_sizes.items() for letter_sizes in operand_sizes
+            ):
                 continue
-            candidates = [*changed, *(letter for letter in lacking if letter in sizes)]
+            candidates = [*changed_sizes, *(letter for letter in missing_letters if letter in sizes)]
             choices = [
-                dict(zip(changed, choice, strict=True))
-                for choice in permutations(candidates, len(changed))
-                if all(sizes[new] == n for new, n in zip(choice, changed.values(), strict=True))
+                dict(zip(changed_sizes, choice, strict=True))
+                for choice in permutations(candidates, len(changed_sizes))
+                if all(sizes[new] == n for new, n in zip(choice, changed_sizes.values(), strict=True))
             ]
-            in_other_operands = any(
-                size in changed.values()
-                for other in operand_sizes
-                for letter, size in other.items()
+            size_is_in_other_operands = any(
+                size in changed_sizes.values()
+                for letter_sizes in operand_sizes
+                for letter, size in letter_sizes.items()
                 if letter not in sizes
             )
-            if len(choices) != 1 or in_other_operands or not lacking & {*choices[0].values()}:
+            if len(choices) != 1 or size_is_in_other_operands or not missing_letters & {*choices[0].values()}:
                 continue
-            old, new = next((old, new) for old, new in choices[0].items() if new in lacking)
-            right = " ".join(
+            old, new = next((old, new) for old, new in choices[0].items() if new in missing_letters)
+            corrected_axes = " ".join(
                 _group_text([choices[0].get(letter, letter) for letter in group]) for group in result or ()
             )
             return (
-                f"letter {old} is {sizes[old]} in operand {operand} and {changed[old]} in result {slot}, the size of {new}, "
-                f"which the declared result lacks; if so, declare {right!r} for result {slot}"
+                f"letter {old} is {sizes[old]} in operand {operand} and {changed_sizes[old]} in result {slot}, the size of {new}, "
+                f"which the declared result lacks; if so, declare {corrected_axes!r} for result {slot}"
             )
     return ""
 

@@ -32,7 +32,7 @@ def initialize_state(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
 class Lstm:
     """One LSTM operator with constant random weights.
 
-    Every field adds or changes one feature. A field that is True has the effect that is described here.
+    Each field adds or changes one feature. The effect of a boolean field is described for True.
 
     ``dtype``: dtype of activations. ``weights``: dtype of matrices. ``projection_size``: size of the projection, or 0
     for none. ``coupled``: the input gate is 1 minus the forget gate. ``omit_norm_operands``: the operator has 20 operands,

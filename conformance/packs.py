@@ -219,7 +219,10 @@ def loading_problems(pack: str) -> list[Problem]:
 
 
 def version_problems(pack: str) -> list[str]:
-    """Return problems of the pack's requirement on the API's version, which do not prevent its use."""
+    """Return problems of the pack's requirement on the API's version.
+
+    They do not prevent the use of the pack.
+    """
     key = canonical_name(pack)
     return sorted(
         {

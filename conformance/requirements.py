@@ -28,7 +28,7 @@ def describe_unmet_requirements(case: Case, conversion: Conversion, model: Model
 
 
 def tested_packs(host: Host) -> set[str]:
-    """Return the canonical names of the packs that the host selects; empty if it selects none."""
+    """Return the canonical names of the packs that the host selects, if any."""
     return {*host.prefer, *(host.allowed_packs or ())} - {BUILTIN}
 
 

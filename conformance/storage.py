@@ -74,7 +74,7 @@ def sparse_storage(
     if index_dtype not in _INDEX_VECTORS:
         raise BuilderError(f"sparse index vectors are {', '.join(_INDEX_VECTORS)}, not {index_dtype!r}")
     tree = np.transpose(_split_blocks(dense, blocks), order)
-    nodes = tree.reshape(1, *tree.shape)  # axis 0: one entry per stored combination of the coordinates before
+    nodes = tree.reshape(1, *tree.shape)  # axis 0: one entry per stored combination of the coordinates so far
     metadata = []
     for dimension_format in formats:
         size = nodes.shape[1]

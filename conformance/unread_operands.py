@@ -1,6 +1,6 @@
 """Find operands that the lowering or the reference kernel does not read.
 
-Comparing their results cannot reveal an operand that both forget, such as a bias.
+If both ignore an operand, such as a bias, their results agree, so a comparison cannot reveal the mistake.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def unread_operands(handler: Handler) -> Iterator[str]:
 
     Operands whose parameter begins with an underscore are ignored on purpose and not included.
     """
-    for name, is_lowered, is_computed in _operands(handler):
-        if not (is_lowered or is_computed):
+    for name, lowering_reads, kernel_reads in _operands(handler):
+        if not (lowering_reads or kernel_reads):
             yield name
 
 
@@ -35,8 +35,8 @@ def operands_that_only_the_kernel_reads(handler: Handler) -> Iterator[str]:
     code = getattr(handler.lower, "__code__", None)
     if code is None or not _CONTEXT_READS.isdisjoint(code.co_names):
         return
-    for name, is_lowered, is_computed in _operands(handler):
-        if is_computed and not is_lowered:
+    for name, lowering_reads, kernel_reads in _operands(handler):
+        if kernel_reads and not lowering_reads:
             yield name
 
 
@@ -48,10 +48,14 @@ def _operands(handler: Handler) -> Iterator[tuple[str, bool, bool]]:
     codes = [getattr(function, "__code__", None) for function in (handler.lower, kernel)]
     if not all(isinstance(code, CodeType) and not code.co_flags & _POSITIONAL for code in codes):
         return
-    lowered, computed = ([*_parameters(code)][1:] for code in codes if code is not None)  # without ctx and op
-    for (name, is_lowered), (kernel_name, is_computed) in zip(lowered, computed, strict=False):
+    lowering_parameters, kernel_parameters = (
+        [*_parameters(code)][1:] for code in codes if code is not None
+    )  # without ctx and op
+    for (name, lowering_reads), (kernel_name, kernel_reads) in zip(
+        lowering_parameters, kernel_parameters, strict=False
+    ):
         if not (name.startswith("_") or kernel_name.startswith("_")):
-            yield name, is_lowered, is_computed
+            yield name, lowering_reads, kernel_reads
 
 
 def _parameters(code: CodeType) -> Iterator[tuple[str, bool]]:

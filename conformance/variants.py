@@ -40,8 +40,8 @@ def variants_of(case: Case, *, can_transpose: bool = True) -> Iterator[Variant]:
     """Yield all variants of a case.
 
     The runner skips the local plan if the least-cost plan is the same. ``can_transpose``: True if the case has graph
-    inputs or outputs that can be transposed. If they are transposed for the second target, this target has no other
-    variant, unless the case must be refused or requires nodes or fusions.
+    inputs or outputs that can be transposed. If the second target is the one that transposes them, it has no other variant,
+    unless the case must be refused or requires nodes or fusions.
     """
     targets, seed = case.targets, crc32(case.id.encode())
     transposed_target, local_target = targets[seed % len(targets)], targets[(seed + 1) % len(targets)]
