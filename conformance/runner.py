@@ -267,16 +267,7 @@ class CaseTrial:
                     version_reasons.setdefault(version_reason)
                     continue
                 plan_differences[variant] = conversion.report.local_plan_differences
-                key = equivalence_key(conversion.proto)
-                if key not in outcomes:
-                    actual = self.run(conversion)
-                    mismatches = next(
-                        (outcome.mismatches for outcome in outcomes.values() if _equal(actual, outcome.outputs)), None
-                    )
-                    if mismatches is None:
-                        mismatches = tuple(self.mismatches(actual, expected))
-                    outcomes[key] = Outcome(actual, mismatches)
-                outputs[variant], mismatches = outcomes[key]
+                outputs[variant], mismatches = self._run_once(conversion, expected, outcomes)
             except OnnxTooOld as error:
                 version_reasons.setdefault(format_on_one_line(error))
                 continue
@@ -303,6 +294,21 @@ class CaseTrial:
         if version_reasons and not outputs and failures.status == "passed":
             return "skipped", [*version_reasons]
         return failures.status, failures.lines
+
+    def _run_once(
+        self, conversion: Conversion, expected: Mapping[str, Runs], outcomes: dict[bytes, Outcome]
+    ) -> Outcome:
+        """Return the outcome of a conversion; equivalent models run only once.
+
+        ``outcomes``: the outcomes so far, by key of their models. A new outcome is added to it.
+        """
+        key = equivalence_key(conversion.proto)
+        if key not in outcomes:
+            actual = self.run(conversion)
+            equal_outcome = next((outcome for outcome in outcomes.values() if _equal(actual, outcome.outputs)), None)
+            mismatches = equal_outcome.mismatches if equal_outcome else tuple(self.mismatches(actual, expected))
+            outcomes[key] = Outcome(actual, mismatches)
+        return outcomes[key]
 
     def contradictory_axes(self) -> list[str]:
         """Return messages on declared axes that contradict the shapes in the case."""

@@ -228,9 +228,9 @@ def fixed_value(graph: GraphBuilder, _values: Sequence[TensorRef]) -> list[Tenso
 
 
 def image_branches(op: str, branch_count: int) -> Callable[[Net], None]:
-    """Return a model of branches on an image.
+    """Return a builder of branches on an image between convolutions.
 
-    The branches should use the layout of the convolutions around them.
+    The branches should use the layout of the convolutions.
     """
     spec = tensor(2, 5, 7, 3)
 
@@ -253,7 +253,7 @@ def image_branches(op: str, branch_count: int) -> Callable[[Net], None]:
 
 
 def conv_branches(op: str, branch_count: int, dtype: str) -> Callable[[Net], None]:
-    """Return a model with a convolution in a branch."""
+    """Return a builder of a model with a convolution in a branch."""
     spec = tensor(2, 5, 7, 3, dtype=dtype)
 
     def convolve(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -273,7 +273,7 @@ def conv_branches(op: str, branch_count: int, dtype: str) -> Callable[[Net], Non
 
 
 def assign_in_branch(op: str, branch_count: int, size: int = 3) -> Callable[[Net], None]:
-    """Return a model with a branch that adds to a variable.
+    """Return a builder of a model with a branch that adds to a variable.
 
     The variable is read before and after the operator.
 
@@ -306,7 +306,7 @@ def assign_in_branch(op: str, branch_count: int, size: int = 3) -> Callable[[Net
 
 
 def nested(op: str, branch_count: int) -> Callable[[Net], None]:
-    """Return a model of nested operators with the same condition.
+    """Return a builder of nested operators with the same condition.
 
     All branches of the outer operator but the last contain the inner operator, whose branches differ.
     """
@@ -334,7 +334,7 @@ def nested(op: str, branch_count: int) -> Callable[[Net], None]:
 
 
 def loop_in_branch(op: str, branch_count: int) -> Callable[[Net], None]:
-    """Return a model with a loop of three iterations in the first branch."""
+    """Return a builder of a model with a loop of three iterations in the first branch."""
 
     def build(model: Net) -> None:
         def repeat_doubling(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -352,7 +352,7 @@ def loop_in_branch(op: str, branch_count: int) -> Callable[[Net], None]:
 
 
 def branch_in_loop(op: str, branch_count: int) -> Callable[[Net], None]:
-    """Return a model with the operator in the body of a loop.
+    """Return a builder of a model with the operator in the body of a loop.
 
     The condition is a carried value that does not change.
     """
@@ -376,7 +376,10 @@ def branch_in_loop(op: str, branch_count: int) -> Callable[[Net], None]:
 
 
 def stateful_cell(op: str, branch_count: int) -> Callable[[Net], None]:
-    """Return a model with an LSTM step in a branch; its states are variable tensors."""
+    """Return a builder of a model with an LSTM step in a branch.
+
+    The states of the LSTM are variable tensors.
+    """
 
     def build(model: Net) -> None:
         spec = tensor(3, 11)

@@ -1,4 +1,4 @@
-"""Parts of spectra and mel filters on them, fused to matrix products.
+"""Real and imaginary parts of spectra, and mel filters, fused to matrix products.
 
 Similar graphs must not be fused.
 
@@ -45,7 +45,7 @@ def cases() -> Iterator[Case]:
 
 
 def spectrum_part(x: Spec, points: int, code: str, removes_height: bool, rows: int = 1) -> Callable[[Net], None]:
-    """Return a model of the real or imaginary part of spectra.
+    """Return a builder of the real or imaginary part of spectra.
 
     The samples have shape ``[n, t, rows, samples]``.
 
@@ -68,7 +68,7 @@ def spectrum_part(x: Spec, points: int, code: str, removes_height: bool, rows: i
 
 
 def spectrum_filters(x: Spec, points: int, units: int, biased: bool) -> Callable[[Net], None]:
-    """Return a model of a dense layer on the real parts of spectra.
+    """Return a builder of a dense layer on the real parts of spectra.
 
     The samples have shape ``[n, t, 1, samples]``.
     """

@@ -18,7 +18,7 @@ def cases() -> Iterator[Case]:
 
 
 def shape_after(op: str, dtype: str) -> Callable[[Net], None]:
-    """Return a model of the operator and of SHAPE of its result.
+    """Return a builder of the operator, and of SHAPE of its result.
 
     The stored shape of the result has 1 for each dynamic dimension.
     """

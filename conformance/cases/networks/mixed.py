@@ -52,7 +52,7 @@ def float_layer_case(
 
 
 def layer_model(op: str, dtype: str, activation: str, biased: bool, weight_dtype: str) -> Callable[[Net], None]:
-    """Return a model of DEQUANTIZE, a float layer with float weights, and QUANTIZE."""
+    """Return a builder of DEQUANTIZE, a float layer with float weights, and QUANTIZE."""
     shape, weight_shape, result, options = LAYERS[op]
     channels = result[-1]
     if op in ("FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"):

@@ -85,7 +85,7 @@ def rankless_case(
 
 
 def chain(dtype: str) -> Callable[[Net], None]:
-    """Return a chain of operators that reduces an image to a matrix.
+    """Return a builder of a chain of operators that reduces an image to a matrix.
 
     No result has a stored rank.
     """

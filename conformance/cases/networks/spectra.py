@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
 
 
 def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
-    """Return a model of the spectra of windows ``[n, t, 16]``.
+    """Return a builder of the spectra of windows ``[n, t, 16]``.
 
     RFFT2D transforms them as images of height 1; ``code`` is the operator that removes the height of the complex result.
     """

@@ -170,7 +170,7 @@ def two_tables(keys: Array, values: Array) -> Callable[[Net], None]:
 
 
 def table_size(keys: Array, values: Array) -> Callable[[Net], None]:
-    """Return a model of the table's size plus a graph input.
+    """Return a builder of the table's size plus a graph input.
 
     Without the sum, LiteRT would have no operator to run.
     """

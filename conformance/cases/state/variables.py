@@ -106,7 +106,7 @@ def previous_input(dtype: str) -> Callable[[Net], None]:
 
 
 def accumulate_image(dtype: str) -> Callable[[Net], None]:
-    """Return a model that adds an image to a variable, between convolutions."""
+    """Return a builder of a sum of an image and a variable, between convolutions."""
 
     @with_variables
     def build(model: VariableNet) -> None:

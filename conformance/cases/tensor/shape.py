@@ -359,7 +359,7 @@ def shape_cases() -> Iterator[Case]:
 
 
 def shape_model(shape: Sequence[int | None], dtype: str) -> Any:
-    """Return a model of the shape of an image between two convolutions."""
+    """Return a builder of the shape of an image between two convolutions."""
 
     def build(model: Net) -> None:
         image = model.input_through_conv(tensor(*shape))

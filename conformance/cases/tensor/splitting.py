@@ -224,7 +224,7 @@ def unpack_cases() -> Iterator[Case]:
 
 
 def unpack_first_slice(axis: int) -> Callable[[Net], None]:
-    """Return a model of the first slice of a convolution's result.
+    """Return a builder of the first slice of a convolution's result.
 
     Slices along other axes have the same shape.
     """
@@ -237,7 +237,7 @@ def unpack_first_slice(axis: int) -> Callable[[Net], None]:
 
 
 def unpack_and_pack_reversed(axis: int, pack_axis: int, dtype: str) -> Callable[[Net], None]:
-    """Return a model that unpacks an image and packs the slices in reverse order.
+    """Return a builder: unpack an image, and pack the slices in reverse order.
 
     The image is unpacked along ``axis``; the slices are packed along ``pack_axis``.
     """
