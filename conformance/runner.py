@@ -161,7 +161,7 @@ class CaseTrial:
         return inputs_of_runs(self.case, self.entry)
 
     @cached_property
-    def trial(self) -> Trial:
+    def litert_trial(self) -> Trial:
         return Trial(self.data, self.model, self.entry, self.tolerance, substitutes=self._substitutes())
 
     def _substitutes(self) -> Substitutes:
@@ -200,8 +200,10 @@ class CaseTrial:
         if self.case.reference is not None:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
-        outputs = self.trial.reference_outputs(self.runs, resets_states=self.case.options.get("state") == "reset")
-        computed_by_packs = {*self.trial.substitutes.pack_kernels}
+        outputs = self.litert_trial.reference_outputs(
+            self.runs, resets_states=self.case.options.get("state") == "reset"
+        )
+        computed_by_packs = {*self.litert_trial.substitutes.pack_kernels}
         if not any(op.index in computed_by_packs and op.code == self.case.op for op in self.entry.subgraph.operators):
             return outputs
         if all(op.index in computed_by_packs for op in self.entry.subgraph.operators):
@@ -378,13 +380,13 @@ class CaseTrial:
 
     def run_in(self, session: Session) -> Runs:
         """Return the outputs of each run in a session of the converted model."""
-        return self.trial.onnx_outputs(session, self.runs)
+        return self.litert_trial.onnx_outputs(session, self.runs)
 
     def mismatches(self, actual: Runs, expected: Mapping[str, Runs]) -> Iterator[str]:
         return (f"{output.name}: {output.text}" for output in self.compare(actual, expected) if not output.ok)
 
     def compare(self, actual: Runs, expected: Mapping[str, Runs]) -> tuple[Comparison, ...]:
-        return self.trial.compare_outputs(actual, expected)
+        return self.litert_trial.compare_outputs(actual, expected)
 
 
 def _equal(first: Runs, second: Runs) -> bool:

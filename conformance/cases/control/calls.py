@@ -21,7 +21,7 @@ def computed_initial_value(model: VariableNet) -> None:
     spec = tensor(2, 3)
     initializer = model.model.subgraph("set up")
     addends = [initializer.constant(name, random_array(6, seed=name)) for name in ("a", "b")]
-    flat, result = initializer.tensor("sum", (6,)), initializer.tensor("made", (2, 3))
+    flat, result = initializer.tensor("sum", (6,)), initializer.tensor("initial", (2, 3))
     initializer.operator("ADD", addends, [flat])
     initializer.operator("RESHAPE", [flat, initializer.constant("shape", [2, 3])], [result])
     Variable(initializer).assign(result)

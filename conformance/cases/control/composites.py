@@ -124,7 +124,7 @@ def nested_composite(model: Net) -> None:
     innermost = add_decomposition(model, [x, x], add_operands)
 
     def body(graph: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
-        y = graph.tensor("within", (2, 3))
+        y = graph.tensor("inner", (2, 3))
         graph.operator(
             "COMPOSITE.test.inner",
             [values[0], graph.constant("one", np.ones((2, 3), np.float32))],

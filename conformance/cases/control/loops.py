@@ -121,7 +121,7 @@ def loop_inputs(graph: GraphBuilder, carried: Sequence[Spec]) -> list[TensorRef]
 
 def drop_first_entry(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
     """Return the plan without its first entry, padded with False at the end."""
-    remaining = graph.tensor("rest", (4,), "bool")
+    remaining = graph.tensor("remaining", (4,), "bool")
     begin, end, stride = (graph.constant(name, [value]) for name, value in (("from", 1), ("to", 5), ("by", 1)))
     graph.operator("STRIDED_SLICE", [plan, begin, end, stride], [remaining])
     padded = graph.tensor("next", (5,), "bool")
@@ -171,7 +171,7 @@ def append_rows(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorR
 def unranked_before_loop(model: Net) -> None:
     """Build a loop over a scalar whose rank is stored only inside the loop."""
     x, scalar = tensor(2, 3), tensor()
-    unranked = model.graph.tensor("made", None)
+    unranked = model.graph.tensor("scalar", None)
     model.graph.operator(
         "RESHAPE", [model.input(tensor(1)), model.add_operand(constant(np.zeros(0, np.int32)))], [unranked]
     )
@@ -260,7 +260,7 @@ def variable_only_in_body(model: Net) -> None:
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         handle = Variable(graph).handle
         graph.operator("ASSIGN_VARIABLE", [handle, add(graph, values[0], values[0])], [])
-        y = tensor_like(graph, values[0], "made")
+        y = tensor_like(graph, values[0], "value read")
         graph.operator("READ_VARIABLE", [handle], [y])
         return [y]
 
@@ -357,7 +357,7 @@ def add_counting_subgraphs(
     if adds_to_variable:
         add_to_variable(cond, Variable(cond).handle, counter)
     if depth:
-        inner_result = tensor_like(cond, counter, "made")
+        inner_result = tensor_like(cond, counter, "inner result")
         cond.operator("WHILE", [counter], [inner_result], add_counting_subgraphs(model, specs[:1], 3.0, depth - 1))
         counter = inner_result
     continues, end = cond.tensor("more", (), "bool"), cond.constant("end", np.float32(12.5 if depth else 10))

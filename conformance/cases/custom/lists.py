@@ -366,7 +366,7 @@ def write_row_in_branches(graph: GraphBuilder, values: Sequence[TensorRef]) -> l
     """
     index, list_, x = values
     two, zero = (graph.constant(name, np.asarray(n, np.int32)) for name, n in (("two", 2), ("zero", 0)))
-    remainder, is_even = graph.tensor("rest", (), "int32"), graph.tensor("even", (), "bool")
+    remainder, is_even = graph.tensor("remainder", (), "int32"), graph.tensor("even", (), "bool")
     graph.operator("FLOOR_MOD", [index, two], [remainder])
     graph.operator("EQUAL", [remainder, zero], [is_even])
     branches = []

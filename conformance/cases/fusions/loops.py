@@ -146,7 +146,7 @@ class Layer:
             cell_input = new_states[0]
             states_after_step += new_states
         if self.tensor_list:
-            new_list = self._value(step.graph, "listed", 2, ())
+            new_list = self._value(step.graph, "new list", 2, ())
             row_index = t if self.all_outputs else step.number(0)
             step.graph.operator("CUSTOM.FlexTensorListSetItem", [array, row_index, cell_input], [new_list])
             step.graph.output(*next_counters, new_list, *states_after_step, *unchanged_values)
