@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,57 +11,15 @@ from onnx import numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from conformance.cases.control.branches import if_case, pass_through
-from conformance.cases.custom import lists
 from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, Value, handler
-from onnx_tflite_plugin.errors import VerificationError
-from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.page.measurements import measure_conversion
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.model_pair import ModelPair
-from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.substitution import _constant_operators
-from onnx_tflite_plugin.verify.times.bench import bench
-from tests.helpers.command import Run
+from tests.helpers.shrink_models import CODE, network, shrink_array, shrink_handler, verify_model
 from tests.helpers.verify_graphs import operator, slot
-
-CODE = "CUSTOM.vendor.Shrink"
-
-
-def shrink_array(op: Any, x: Any) -> Any:
-    return np.sign(x) * np.maximum(np.abs(x) - np.float32(op.options.get("by", 0.25)), 0)
-
-
-def shrink_handler(by: float = 0.25, kernel: Any = shrink_array) -> Handler:
-    @handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=kernel)
-    def lower(ctx: Context, x: Value) -> Value:
-        return ctx.ops.Shrink(x, lambd=by, bias=by)
-
-    return lower
-
-
-def network(dtype: str = "float32", *, is_output: bool = False, has_earlier_output: bool = True) -> bytes:
-    """Return a network with the operator between convolutions.
-
-    ``is_output``: the operator's result is an output, without a convolution after it. ``has_earlier_output``: the
-    operator's operand is an output too.
-    """
-    net = Net()
-    x = net.input_through_conv(tensor(1, 5, 7, 3, dtype=dtype))
-    y = net.result(tensor(1, 5, 7, 3, dtype=dtype))
-    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
-    net.output(*([x] if has_earlier_output else []), y if is_output else net.output_through_conv(y))
-    return net.build()
-
-
-def verify_model(data: bytes, shrink: Handler | None, **options: Any) -> otp.Verification:
-    host = Host(handlers={} if shrink is None else {CODE: shrink}, keep_unknown=shrink is None)
-    conversion = otp.convert(data, host=host)
-    return otp.verify(data, conversion, host=host, **options)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int16"])
@@ -137,51 +94,6 @@ def test_state_changed_by_a_kernel_reaches_the_next_run(loses_state: bool) -> No
     assert otp.verify(data, otp.convert(data, host=host), host=host).ok is not loses_state
 
 
-@pytest.mark.parametrize("partial", [False, True])
-def test_missing_kernel_makes_the_verdict_inconclusive(partial: bool) -> None:
-    result = verify_model(network(), shrink_handler(kernel=None), partial=partial)
-    assert (result.verdict, result.ok) == ("inconclusive", partial)
-    assert len(result.comparisons) == 2
-    assert result.text.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1), and no op pack declares one")
-    assert "lower of inline declares no reference kernel; write the operator in NumPy" in result.text
-
-
-def test_compares_operators_after_the_missing_kernel() -> None:
-    data = network(has_earlier_output=False)
-    host = Host(handlers={CODE: shrink_handler(kernel=None)})
-    proto = otp.convert(data, host=host, weights="keep").proto
-    last = max(k for k, node in enumerate(proto.graph.node) if node.op_type == "Conv")
-    weights = next(w for w in proto.graph.initializer if w.name == proto.graph.node[last].input[1])
-    weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights) * 2, weights.name))
-    assert not otp.verify(data, proto, host=host, partial=True).ok
-
-
-def test_verdict_is_inconclusive_if_nothing_can_be_compared() -> None:
-    result = verify_model(network(is_output=True, has_earlier_output=False), shrink_handler(kernel=None))
-    assert (result.verdict, result.comparisons) == ("inconclusive", ())
-    assert "no operator remains to compare" in result.text
-
-
-def test_skips_operators_up_to_the_next_known_value() -> None:
-    data, host = network(), Host(handlers={CODE: shrink_handler(kernel=None)})
-    proto = otp.convert(data, host=host).proto
-    (missing_operator,) = (op for op in structure.read(data).main.operators if op.code == CODE)
-    infos = {read_tensor(info.name, props(info.metadata_props)): info for info in proto.graph.value_info}
-    (info,) = (
-        info for value, info in infos.items() if value is not None and value.tensor == missing_operator.outputs[0].index
-    )
-    del info.metadata_props[:]
-    result = otp.verify(data, proto, host=host)
-    assert result.verdict == "inconclusive"
-    assert f"no kernel for {CODE} (1)" in result.text
-    assert len(result.comparisons) == 1
-
-
-def test_omits_outputs_that_are_not_compared() -> None:
-    result = verify_model(network(is_output=True), shrink_handler(kernel=None), partial=True)
-    assert [comparison.name for comparison in result.comparisons] == ["y0"]
-
-
 @pytest.mark.parametrize(
     ("kernel", "text"),
     [
@@ -221,25 +133,7 @@ def test_bias_scale_is_the_product_of_operand_scales() -> None:
     assert result.ok, result.text
 
 
-def test_convert_accepts_partial() -> None:
-    host = Host(handlers={CODE: shrink_handler(kernel=None)})
-    conversion = otp.convert(network(), host=host, verify=VerifyOptions(partial=True))
-    assert conversion.verification is not None
-    assert conversion.verification.ok
-
-
-def test_command_accepts_verify_partial(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "known.tflite"
-    net = Net()
-    net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
-    path.write_bytes(net.build())
-    assert run("convert", path, "--verify=partial").code == 0
-    assert run("convert", "--verify=partial", path).code == 0
-    assert run("convert", "--verify=half", path).code == 2
-    assert run("verify", path, path.with_suffix(".onnx"), "--partial").code == 0
-
-
-# --- states, called subgraphs, benchmark, report ----------------------------------------------
+# --- states and the page ----------------------------------------------------------------------
 
 
 def stateful_network(*, cell: bool) -> Net:
@@ -277,25 +171,6 @@ def test_names_a_state_shared_by_submodels() -> None:
     assert "so the model runs in parts; the parts cannot share state 'handle'" in result.text
 
 
-def test_reports_a_missing_kernel_in_a_called_subgraph() -> None:
-    def add_shrink(graph: Any, refs: Any) -> list[Any]:
-        result = graph.tensor("shrink_array", (2, 3))
-        graph.operator(CODE, [refs[0]], [result], custom_options={"by": 0.25})
-        return [result]
-
-    case = if_case("shrink_array", [tensor(2, 3)], [add_shrink, pass_through])
-    result = verify_model(case.build(), shrink_handler())
-    assert result.verdict == "inconclusive"
-    assert "LiteRT has no kernel for IF (1), and no op pack declares one" in result.text
-
-
-def test_benchmark_without_a_reference_is_an_error() -> None:
-    with pytest.raises(
-        VerificationError, match=rf"^LiteRT has no kernel for {CODE}, so there is no reference to compare with"
-    ):
-        bench(network(), otp.convert(network(), host=Host(handlers={CODE: shrink_handler()})).proto)
-
-
 def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(handlers={CODE: shrink_handler()})
     monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", lambda: host)
@@ -309,17 +184,6 @@ def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", Host)
     page_errors = measure_conversion(network(), otp.convert(network(), host=host).proto, 3)
     assert page_errors.verdict.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1)")
-
-
-def test_operator_with_only_a_tensorflow_kernel_is_inconclusive() -> None:
-    """LiteRT has its own message for such an operator, about linking TensorFlow."""
-    case = next(case for case in lists.cases() if case.id == "CUSTOM.FlexTensorListReserve-two_elements_of_(2,_3)")
-    data = case.build()
-    assert otp.convert(data)
-    verification = otp.convert(data, verify=True).verification
-    assert verification is not None
-    assert verification.verdict == "inconclusive"
-    assert "no kernel for CUSTOM.FlexTensorListReserve (1)" in verification.text
 
 
 def test_splits_constant_operators_only_on_request() -> None:
