@@ -96,5 +96,5 @@ def test_only_similar_names_are_suggested() -> None:
 @pytest.mark.parametrize(
     ("text", "clause", "joined"), [("a", "at b", "a, at b"), ("a?", "at b", "a? (at b)"), ("a?", "", "a?")]
 )
-def test_clause_follows_a_question_without_a_comma(text: str, clause: str, joined: str) -> None:
+def test_clause_after_a_question_has_no_comma(text: str, clause: str, joined: str) -> None:
     assert append_clause(text, clause) == joined

@@ -36,7 +36,9 @@ class TestClock:
 
         return lambda name, seconds: partial(take, name, seconds)
 
-    def test_pieces_are_batches_that_last(self, run: Callable[[str, float], measure.Run]) -> None:
+    def test_short_run_is_repeated_until_its_piece_is_long_enough(
+        self, run: Callable[[str, float], measure.Run]
+    ) -> None:
         seconds = measure.interleave_runs([run("short", 1e-5), run("long", 0.01)], 3)
         np.testing.assert_allclose(seconds, [[1e-5] * 3, [0.01] * 3])
         measured = self.order[self.order.index("long") :]  # before it: the warm-up of short
@@ -78,7 +80,7 @@ class TestClock:
         assert first_seconds[-1] > 1.2 * first_seconds[0]
         assert np.median(second_seconds / first_seconds) == pytest.approx(3, rel=0.15)
 
-    def test_the_order_rotates(self, run: Callable[[str, float], measure.Run]) -> None:
+    def test_order_of_runs_rotates_in_each_round(self, run: Callable[[str, float], measure.Run]) -> None:
         measure.interleave_runs([run(name, 0.01) for name in "abc"], 3)
         assert "".join(self.order[-9 * measure.PIECES_PER_SAMPLE :: measure.PIECES_PER_SAMPLE]) == "abccabbca"
 

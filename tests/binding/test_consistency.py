@@ -248,7 +248,7 @@ def test_values_and_dtypes_that_kernels_accept_convert(build: BuildGraph) -> Non
     assert otp.convert(build_model(build)).proto.graph.node
 
 
-def test_matching_rank_converts() -> None:
+def test_operand_of_the_required_rank_is_accepted() -> None:
     assert verify(build_model(pool(4)), otp.convert(build_model(pool(4))).proto).ok
 
 

@@ -22,7 +22,7 @@ def sliced_image_model(begin: Array, size: Array) -> bytes:
     return model.build()
 
 
-def test_one_entry_per_axis_is_accepted() -> None:
+def test_slice_with_one_entry_per_axis_is_accepted() -> None:
     data = sliced_image_model(np.int32([1, 2]), np.int32([2, 3]))
     assert verify(data, otp.convert(data)).ok
 

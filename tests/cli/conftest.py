@@ -27,6 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def add_path(tmp_path: Path) -> Path:
+    """Write a model that converts."""
     path = tmp_path / "added.tflite"
     path.write_bytes(unary("ADD"))
     return path

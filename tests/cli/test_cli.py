@@ -26,6 +26,7 @@ INT8 = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 @pytest.fixture
 def unsupported_path(tmp_path: Path) -> Path:
+    """Write a model whose operator has no handler."""
     path = tmp_path / "refused.tflite"
     path.write_bytes(unary("CUSTOM.Nobody Knows"))
     return path

@@ -38,6 +38,7 @@ def binary(code: str) -> bytes:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Write a TFLite model and its conversion."""
     source = tmp_path / "sub.tflite"
     source.write_bytes(binary("SUB"))
     otp.convert(source).save(tmp_path / "sub.onnx")

@@ -82,7 +82,7 @@ def test_inspect_lists_the_models_of_a_folder(run: Run, mixed_path: Path) -> Non
     assert run("inspect", folder / "none").code == 2
 
 
-def test_inspect_says_whose_inputs_it_lists(run: Run) -> None:
+def test_inspect_names_the_signature_of_the_listed_inputs(run: Run) -> None:
     out = run("inspect", Path(__file__).parents[2] / "examples" / "language_model.tflite").out
     assert "inputs and outputs of 'prefill_5'; convert uses it by default" in out
     assert "signature 'decode'" in out

@@ -14,6 +14,7 @@ from tests.helpers.command_models import model
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
+    """Write a small language model of several signatures."""
     path = tmp_path / "model.tflite"
     path.write_bytes(language_model(Sizes("columns", simplify_decode=True, layers=3)))
     return path
@@ -56,7 +57,7 @@ def test_reports_why_signatures_cannot_be_joined(tmp_path: Path, run: Run) -> No
     assert "do not differ in this way" in reason
 
 
-def test_no_folder_is_named_for_files_in_the_current_one(
+def test_summary_omits_the_folder_if_it_is_the_current_one(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "m.tflite").write_bytes(model(signatures=2))

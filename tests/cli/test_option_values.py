@@ -29,6 +29,7 @@ from tests.helpers.command import Run
 
 @pytest.fixture
 def neg_path(tmp_path: Path) -> Path:
+    """Write a model that converts."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))

@@ -41,6 +41,7 @@ MODULE = __name__
 
 @pytest.fixture
 def pack_command_list(monkeypatch: pytest.MonkeyPatch) -> list[PackCommand]:
+    """Replace the commands of installed packs by an empty list, which tests fill."""
     pack_command_list: list[PackCommand] = []
     monkeypatch.setattr(pack_commands, "list_pack_commands", lambda: pack_command_list)
     return pack_command_list

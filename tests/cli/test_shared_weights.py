@@ -23,6 +23,7 @@ KEYS = ("prefill_5", "decode")
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
+    """Write a language model with large weights."""
     path = tmp_path / "model.tflite"
     path.write_bytes(language_model(LARGE))
     return path

@@ -237,7 +237,7 @@ def test_dynamic_dimensions_are_stored_as_1_with_a_signature() -> None:
     assert outputs(model, np.ones((4, 3), np.float32))[0].shape == (4, 3)
 
 
-def test_signatures_and_metadata() -> None:
+def test_signatures_and_metadata_are_written() -> None:
     model = ModelBuilder()
     second = model.subgraph("second")
     unary(model.main, "NEG")

@@ -33,7 +33,7 @@ def run_with_hook(folder: Path, monkeypatch: pytest.MonkeyPatch, returned: str, 
 WITHOUT_PREFIX = "{name: name.removeprefix('vendor/') for name in (*inputs, *outputs)}"
 
 
-def test_names_that_a_case_expects_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renamed_outputs_pass_if_the_case_expects_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     renames = {"vendor/a": "a", "b": "b", "vendor/y": "y"}
     result = run_with_hook(tmp_path, monkeypatch, WITHOUT_PREFIX, renames)
     assert result.status == "passed", result.text

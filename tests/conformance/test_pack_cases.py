@@ -39,6 +39,7 @@ def install(folder: Path, cases: str, amount: str = "1.0") -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder on ``sys.path``, in which tests install a pack."""
     folder = tmp_path / "site"
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(__import__("sys").modules, "plus_pack", raising=False)

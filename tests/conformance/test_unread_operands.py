@@ -47,7 +47,7 @@ def reads_in_a_closure(ctx: Any, x: Any, bias: Any) -> Any:
         (forgets_bias, None, []),
     ],
 )
-def test_operand_that_no_side_reads_is_found(
+def test_operand_that_neither_kernel_nor_lowering_reads_is_found(
     lower: Callable[..., Any], kernel: Callable[..., Any] | None, names: list[str]
 ) -> None:
     declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), kernel=kernel)

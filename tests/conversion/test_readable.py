@@ -154,7 +154,7 @@ def test_channel_shuffle_is_one_transpose_between_reshapes() -> None:
     assert [node.op_type for node in graph.node] == ["Reshape", "Transpose", "Reshape"]
 
 
-def test_float16_output_stays() -> None:
+def test_float16_output_keeps_its_dtype() -> None:
     graph = otp.convert(float16_weights(shared=True), optimize="readable", verify=True).proto.graph
     assert {output.type.tensor_type.elem_type for output in graph.output} == {
         onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16,

@@ -39,7 +39,7 @@ def test_error_of_a_requested_shape_names_the_stored_sizes() -> None:
 
 
 @pytest.mark.parametrize("plan", ["least", "local"])
-def test_fixed_dimensions_agree(plan: str) -> None:
+def test_input_shape_with_new_fixed_sizes_agrees_with_litert(plan: str) -> None:
     model = Net()
     x = model.input_through_conv(tensor(1, 4, 6, 3))
     pool: dict[str, Any] = {"padding": "SAME", "stride_h": 2, "stride_w": 2, "filter_height": 3, "filter_width": 3}

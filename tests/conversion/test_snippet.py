@@ -17,7 +17,7 @@ from tests.helpers.metadata_files import two_inputs
 
 
 @pytest.mark.parametrize("has_signature", [True, False])
-def test_snippet_runs(tmp_path: Path, has_signature: bool) -> None:
+def test_snippet_runs_with_a_quote_in_the_file_name(tmp_path: Path, has_signature: bool) -> None:
     conversion = otp.convert(two_inputs(has_signature=has_signature).build())
     (path,) = conversion.save(tmp_path / "it's.onnx")
     scope: dict[str, object] = {}

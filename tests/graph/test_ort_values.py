@@ -82,7 +82,7 @@ class TestMetadata:
         array = CarriedState("i", "o", "int16", (3, 1), initial).initial_value()
         assert (array.dtype.name, array.shape, array.reshape(-1).tolist()) == ("int16", (3, 1), expected)
 
-    def test_part_is_read_as_written(self) -> None:
+    def test_submodel_part_is_read_as_written(self) -> None:
         entries: dict[str, str] = {}
         model_metadata.write_origin(entries, None, None)
         assert entries == {}

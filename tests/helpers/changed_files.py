@@ -34,6 +34,7 @@ def tensor(number: int, **fields: Any) -> Change:
 
 
 def option(name: str, value: Any) -> Change:
+    """Change an option of the first operator."""
     return lambda model: (
         model.fields["subgraphs"][0].fields["operators"][0].fields["builtin_options"].fields.update({name: value})
     )
@@ -83,7 +84,7 @@ def set_shared_name(name: str) -> Change:
 
 
 def option2(name: str, value: Any) -> Change:
-    """Change an option of an operator whose options are in ``builtin_options2``."""
+    """Change an option of the first operator, whose options are in ``builtin_options2``."""
     return lambda model: (
         model.fields["subgraphs"][0].fields["operators"][0].fields["builtin_options2"].fields.update({name: value})
     )
@@ -100,6 +101,7 @@ def change_subgraph_tensor(graph: int, name: str, **fields: Any) -> Change:
 
 
 def buffer(number: int, values: list[int] | list[float], dtype: str = "int32") -> Change:
+    """Replace the bytes of a buffer."""
     return lambda model: model.fields["buffers"][number].fields.update(data=np.array(values, dtype).tobytes())  # type: ignore[no-any-return]
 
 
@@ -115,6 +117,7 @@ def change_constant(graph: int, name: str, values: list[int]) -> Change:
 
 
 def set_parameters(number: int, scale: list[float], zero_point: list[int]) -> Change:
+    """Set the quantization parameters of a tensor of the main subgraph."""
     fields = {"scale": scale, "zero_point": zero_point, "quantized_dimension": 0}
     return tensor(number, quantization=Table("QuantizationParameters", fields))
 

@@ -82,7 +82,7 @@ def append_files(model: bytes) -> bytes:
 
 
 def model_with_metadata(metadata: bytes, *, files: bool = True) -> bytes:
-    """Return the model ``y = -x`` with this metadata, and files if given."""
+    """Return the model ``y = -x`` with this metadata, and with label files by default."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 2, 2, 3)), g.tensor("y", (1, 2, 2, 3))

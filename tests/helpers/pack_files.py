@@ -74,6 +74,7 @@ def unary_model(code: str) -> bytes:
 
 
 def add_model() -> bytes:
+    """Return a model of one ADD with the inputs x and y and the output z."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (2, 3)), g.input("y", (2, 3))

@@ -10,7 +10,10 @@ from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 
 
 def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: str = "") -> bytes:
-    """Return a fully quantized convolution with a bias."""
+    """Return a fully quantized convolution with a bias.
+
+    ``then``: the operator that reads the result; "" for none.
+    """
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 5, 7, 3), dtype, quantization=quant(0.05, zero_point))
@@ -27,6 +30,7 @@ def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: st
 
 
 def add_consumer(g: GraphBuilder, y: TensorRef, dtype: str, zero_point: int, code: str) -> TensorRef:
+    """Add an operator with ``y`` as both operands and return its result; return ``y`` without ``code``."""
     if not code:
         return y
     z = g.tensor("z", (1, 5, 7, 11), "bool" if code == "EQUAL" else dtype, quantization=quant(0.4, zero_point))
@@ -34,5 +38,6 @@ def add_consumer(g: GraphBuilder, y: TensorRef, dtype: str, zero_point: int, cod
     return z
 
 
-def nodes(model: otp.Conversion) -> list[onnx.NodeProto]:
-    return list(model.proto.graph.node)
+def nodes(conversion: otp.Conversion) -> list[onnx.NodeProto]:
+    """Return the nodes of the main graph."""
+    return list(conversion.proto.graph.node)

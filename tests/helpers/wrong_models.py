@@ -83,4 +83,5 @@ def without_digest(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def int8_convolutions(net: Network) -> TensorRef:
+    """Build two consecutive int8 convolutions."""
     return net.conv(net.conv(net.input(image(1, 11, 7, 5)), 16, name="first"), 8, name="last")

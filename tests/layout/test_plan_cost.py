@@ -301,7 +301,7 @@ def test_all_handlers_with_misfitting_axes_are_reported() -> None:
 
 
 @pytest.mark.parametrize("dtype", [name for name in NAMES if name not in {*PACKED, "string", "resource", "variant"}])
-def test_tensor_bytes_by_dtype(dtype: str) -> None:
+def test_tensor_bytes_are_elements_times_item_size(dtype: str) -> None:
     sizes = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
     size = sizes.get(dtype) or np.dtype(dtype).itemsize
     assert tensor_bytes(Tensor(0, 0, "x", dtype, (2, 5, 7), (2, 5, 7), None, None, False)) == 70 * size

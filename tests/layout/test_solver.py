@@ -257,17 +257,17 @@ def test_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
 # --- single cases -----------------------------------------------------------------------------
 
 
-def test_wire_pays_once_per_extra_key() -> None:
+def test_cost_of_a_wire_counts_each_other_key_once() -> None:
     consumers = tuple(Pin(None, (key,)) for key in "abbcca")
     assert cost(LabelingProblem((), (Wire(7, Pin(None, ("a",)), consumers),)), []) == 14
 
 
-def test_no_variables() -> None:
+def test_problem_without_variables_is_solved() -> None:
     solution = solve(LabelingProblem(((3,),), (Wire(2, Pin(0, ("a",)), (Pin(None, ("b",)),)),)))
     assert (solution.labels, solution.cost, solution.exact) == ((0,), 5, True)
 
 
-def test_one_variable_at_both_ends_of_a_wire() -> None:
+def test_wire_may_have_one_variable_at_both_ends() -> None:
     wire = Wire(9, Pin(0, ("a", "b")), (Pin(0, ("b", "b")), Pin(0, ("a", "b"))))
     assert solve(LabelingProblem(((0, 4),), (wire,))).labels == (1,)
 
@@ -353,7 +353,9 @@ def hub(count: int) -> LabelingProblem:
         pytest.param(partial(hub, 20_000), 0.15, id="hub"),
     ],
 )
-def test_speed(make_problem: Callable[[], LabelingProblem], seconds: float) -> None:
+def test_large_problem_is_solved_within_its_time_limit(
+    make_problem: Callable[[], LabelingProblem], seconds: float
+) -> None:
     problem = make_problem()
     elapsed = 0.0
     for _ in range(3):  # garbage collection may take longer than the shortest limit

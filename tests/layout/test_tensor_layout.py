@@ -121,7 +121,7 @@ def test_coalesce_drops_parts_of_size_1() -> None:
     assert coalesce([AxisPart(0, 1, 5), AxisPart(1, 3, 1), AxisPart(1, 1, 3)]) == (AxisPart(0, 1, 5), AxisPart(1, 1, 3))
 
 
-def test_has_adjacent_parts() -> None:
+def test_parts_of_an_axis_are_adjacent_if_no_other_axis_is_between() -> None:
     assert has_adjacent_parts((AxisPart(0, 1, 3), AxisPart(0, 3, 5), AxisPart(1, 1, 7)))
     assert not has_adjacent_parts((AxisPart(0, 1, 3), AxisPart(1, 1, 7), AxisPart(0, 3, 5)))
     assert not has_adjacent_parts((AxisPart(2, 1, 2), AxisPart(0, 1, 3), AxisPart(1, 1, 7), AxisPart(0, 3, 5)))

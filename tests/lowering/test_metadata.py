@@ -25,7 +25,7 @@ from onnx_tflite_plugin.graph.tensor_value import TensorValue
     ],
 )
 @pytest.mark.parametrize("shift", [0, 128])
-def test_restore_inverts_apply(
+def test_restore_undoes_permutation_and_shift(
     shape: tuple[int, ...], order: tuple[int, ...] | None, expected_shape: tuple[int, ...], shift: int
 ) -> None:
     value = TensorValue("v", 0, 0, order, shift)

@@ -59,6 +59,7 @@ def feeds(length: int) -> dict[str, Array]:
 
 @pytest.fixture(scope="module")
 def dynamic() -> Conversion:
+    """Convert a decoder with a dynamic sequence length T."""
     return convert(decoder(STORED), input_shape={"x0": [1, "T", WIDTH]})
 
 

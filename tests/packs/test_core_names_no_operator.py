@@ -82,6 +82,7 @@ def listing(graph: ir.Graph) -> list[object]:
 
 @pytest.fixture(scope="module")
 def hosts() -> tuple[Host, Host]:
+    """Return the built-in handlers, and the same handlers for renamed operators."""
     by_code = {entry.name: entry.load() for entry in entry_points(group=HANDLERS)}
     return Host(offers=[], handlers=by_code), Host(
         offers=[], handlers={f"CUSTOM.{code}": handler for code, handler in by_code.items()}

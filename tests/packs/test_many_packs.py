@@ -44,6 +44,7 @@ def distribution(site: Path, name: str, entries: str, source: str, package: str)
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with ``COUNT`` packs of one handler each."""
     site = tmp_path_factory.mktemp("site")
     for k in range(COUNT):
         entries = f"[onnx_tflite_plugin.handlers]\nCUSTOM.Op{k} = pack_{k}:op\n"

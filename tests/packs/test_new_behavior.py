@@ -64,6 +64,7 @@ ENTRY_POINT = """\
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install a pack with a new behavior; return its folder."""
     folder = tmp_path / "site"
     install(folder, "halve-pack", "halve_pack", PACK, ENTRY_POINT)
     monkeypatch.syspath_prepend(folder)

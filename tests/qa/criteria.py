@@ -27,7 +27,7 @@ FLOATS = {criteria.OPERATOR: "OPERATOR", criteria.GROUP: "GROUP", criteria.RECUR
 class CriterionErrors:
     """The largest error under a criterion, with its file and tensor.
 
-    ``by_floor``: number of submodels that exceed the criterion, but not the absolute error that rounding of sums allows.
+    ``by_floor``: number of submodels that agree only because of the absolute error that rounding of sums allows.
     """
 
     allowed: float
@@ -92,10 +92,7 @@ def record_comparisons(survey: Survey) -> Iterator[None]:
 
 
 def measure(files: Sequence[Path]) -> dict[str, CriterionErrors]:
-    """Return the largest error by criterion.
-
-    Files that LiteRT does not run or that cannot be converted are skipped.
-    """
+    """Return the largest error by criterion; report files that cannot be converted or run."""
     survey = Survey()
     with record_comparisons(survey):
         for survey.file, path in ((path.name, path) for path in files):

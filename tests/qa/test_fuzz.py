@@ -29,6 +29,7 @@ SEED, COUNT, THOROUGH = 20, 300, 2000  # 1,000 inputs take 10 s of processor tim
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
+    """Start a process that converts and compares files."""
     with Child() as child:
         yield child
 

@@ -35,7 +35,7 @@ class Case:
     reason: str = ""  # part of the reason if the rule declines
     tolerance: float = 0.0  # maximum error relative to the largest output
     nodes: Mapping[str, int] = field(default_factory=dict)  # node counts by operator after the rule
-    fused: Mapping[str, int] = field(default_factory=dict)  # the same after the optimizations of ONNX Runtime
+    fused: Mapping[str, int] = field(default_factory=dict)  # node counts after the optimizations of ONNX Runtime
     batch: int | None = None  # size of a dynamic batch at runtime
 
 

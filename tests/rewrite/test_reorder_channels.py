@@ -65,7 +65,7 @@ def chain(
 def residual(net: Network) -> TensorRef:
     """Build two readers of one tensor, the second through a sum.
 
-    Different channels overflow in each, so that both must agree on an order.
+    Different channels overflow in the two readers, which need one common channel order.
     """
     x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1), name="a")
     y = net.conv(net.conv(x, 32, (1, 1), change=large_weights((2, 3))), 24, (1, 1), change=large_weights())
@@ -237,9 +237,9 @@ def test_pair_rows_returns_a_permutation_without_overflow(pairs: int, width: int
 
 
 def test_leftover_channels_take_partners_from_other_pairs() -> None:
-    """Channel 0 takes 1, which has more large weights than 2, and 1 fits only 3.
+    """Channel 0 fits 1 and 2, but 1 fits only 0 and 3.
 
-    Channel 0 fits 1 and 2.
+    The pair (0, 1) is formed first, because 1 has more large weights than 2. Then 2 and 3 are left, and do not fit.
     """
     rows = np.zeros((4, 8), np.int8)
     for column, channels in enumerate([(2, 3), (0, 3), (1, 2), (0,), (0,), (0,), (1,), (1,)]):

@@ -1,7 +1,4 @@
-"""``--unroll`` unrolls loops with a constant trip count up to the limit.
-
-No others are unrolled; results equal LiteRT's.
-"""
+"""``--unroll`` unrolls only loops with a constant trip count up to the limit."""
 
 from __future__ import annotations
 
@@ -103,7 +100,7 @@ COUNTED = """
         ("", "Identity (go)", 0),
     ],
 )
-def test_loop_that_its_condition_may_end_is_kept(start: str, on: str, count: int) -> None:
+def test_loop_is_kept_if_its_condition_may_end_it(start: str, on: str, count: int) -> None:
     text = COUNTED.replace("LOOP", "Loop").replace("GO", start).replace("ON", on)
     model = ir.from_proto(onnx.parser.parse_model(text))
     assert apply("unroll_loops", model, unroll=3) == count

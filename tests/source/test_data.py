@@ -67,7 +67,7 @@ def test_packed_types_start_in_the_low_bits(dtype: str, data: bytes, expected: l
     assert not array.flags.writeable
 
 
-def test_an_odd_number_of_packed_values() -> None:
+def test_odd_number_of_packed_values_ignores_the_last_half_byte() -> None:
     assert constant((3,), "int4", b"\x21\xf3").astype(int).tolist() == [1, 2, 3]
     assert constant((), "int4", b"\x0f").astype(int).tolist() == -1
 

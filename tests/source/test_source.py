@@ -227,7 +227,7 @@ def test_operator_names_equal_the_schema() -> None:
     )
 
 
-def test_operands_of_a_recurrent_operator() -> None:
+def test_states_and_intermediates_of_an_operator_are_read() -> None:
     tensors = [Tensor("x"), Tensor("y"), Tensor("state", variable=True), Tensor("inner", (0,))]
     operator = Operator((0, 2), (1, -1), intermediates=(3, -1), mutating=(False, True), custom=b"\x00\x01")
     main = read(unary(tensors=tensors, operators=[operator]).write()).main
@@ -243,7 +243,7 @@ def test_a_stale_list_of_mutated_inputs_is_dropped() -> None:
     assert read(model.write()).main.operators[0].mutating == ()
 
 
-def test_signatures_and_metadata() -> None:
+def test_signatures_and_metadata_are_read() -> None:
     model = unary()
     model.buffers = [b"payload"]
     model.metadata = {"min_runtime_version": 1, "empty": 0, "beyond": 2, "lost": 99}
@@ -353,7 +353,7 @@ def test_per_axis_weight_scale_may_be_negative_as_in_litert() -> None:
         ((1, details()), Quantization((0.5,), (3,))),  # CustomQuantization, which LiteRT ignores
     ],
 )
-def test_quantization_with_details(quantization: Any, expected: object) -> None:
+def test_quantization_details_are_read(quantization: Any, expected: object) -> None:
     weights = Tensor("w", (2, 4), INT8, bytes(8), scale=[0.5], zero_point=[3], details=quantization)
     tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
     assert tensor.quantization == expected

@@ -39,6 +39,7 @@ NPU = replace(
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install a pack with the target ``npu``; return its folder."""
     install_targets(tmp_path / "site", "npu-pack", "npu_pack", SOURCE, "npu = npu_pack:NPU")
     monkeypatch.syspath_prepend(tmp_path / "site")
     return tmp_path / "site"

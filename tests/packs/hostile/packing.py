@@ -98,7 +98,7 @@ def hook_fault(fault: str, name: str, body: str, *texts: str, **fields: Any) -> 
 
 
 def hook_pack(fault: str, methods: str, *texts: str, claims: bool = False, **fields: Any) -> Hostile:
-    """Return a pack with these hooks. ``claims``: without a handler."""
+    """Return a pack with these hooks; ``claims``: the hook ``claim`` replaces the handler."""
     source = f"{handler()}\nclass Hooks:\n{indent(dedent(methods).strip(), '    ')}\n\nhooks = Hooks()\n"
     entries = HOOKS if claims else {**HANDLER, **HOOKS}
     return Hostile(f"hook {fault}", source, entries, texts, **{"warns_always": True, **fields})

@@ -126,8 +126,8 @@ class Models:
 def convert_entries(entries: Iterable[Entry], part: str = "") -> Models:
     """Convert the entries with ``part`` in their names.
 
-    Default options apply; if products may overflow, also int8 weights. At least one model of each kind of overflow is
-    converted, whatever ``part`` is.
+    Each entry is converted with default options, and once more with int8 weights if its products may overflow. At least
+    one model of each kind of overflow is converted, whatever ``part`` is.
     """
     host, models, problems = Host(packs="builtin"), [], []
     planted: set[str] = set()

@@ -42,13 +42,13 @@ class Tally:
     first: dict[tuple[str, ...], tuple[Input, Outcome]] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def add(self, tested: Input, outcome: Outcome) -> bool:
+    def add(self, mutated: Input, outcome: Outcome) -> bool:
         """Add an outcome; return True if it is the first unexpected one of its key."""
         self.kinds[outcome.kind] += 1
         self.keys[outcome.key] += 1
         if outcome.kind not in UNEXPECTED or outcome.key in self.first:
             return False
-        self.first[outcome.key] = tested, outcome
+        self.first[outcome.key] = mutated, outcome
         return True
 
 
@@ -63,9 +63,9 @@ def inputs(seed: int, start: int = 0) -> Iterator[Input]:
 
 
 def make_input(seed: int, number: int) -> Input | None:
-    """Return input ``number`` of a seed; ``None`` if it cannot be written.
+    """Return input ``number`` of a seed.
 
-    It is also ``None`` if its model does not exist.
+    It is ``None`` if there is no seed model for its case, or if the mutated tables cannot be written to a file.
     """
     draw = structure.Draw(f"{seed}:{number}")
     case = _case(seed, number // INPUTS_PER_MODEL)
@@ -81,7 +81,7 @@ def make_input(seed: int, number: int) -> Input | None:
 
 @lru_cache(maxsize=1)
 def _case(seed: int, number: int) -> int:
-    """Return the case with the smallest hash: a new case changes few inputs."""
+    """Return the index of the case with the smallest hash; so a new case changes few inputs."""
     prefix, encoded_ids = crc32(f"{seed}:{number}:".encode()), ids()
     return min(range(len(encoded_ids)), key=lambda k: crc32(encoded_ids[k], prefix))
 

@@ -102,9 +102,9 @@ def _nudge(array: Array) -> Array:
 
 
 def _replace_undecided(actual: Array, expected: Sequence[Array]) -> Array:
-    """Return ``actual`` with LiteRT's values where LiteRT is undecided.
+    """Return ``actual`` with the elements replaced about which LiteRT's kernel sets disagree.
 
-    This is where it lies between LiteRT's values, or where only some of them are finite.
+    These elements lie between the results of the kernel sets, or only some of the results are finite.
     """
     if any(array.shape != actual.shape for array in expected):
         return next((array for array in expected if array.shape == actual.shape), actual)

@@ -40,11 +40,11 @@ def minimise(data: bytes, original: bytes, same: Same, seconds: float = 30.0) ->
 def _differing_ranges(first: bytes, second: bytes) -> Iterator[tuple[int, int]]:
     """Yield the ranges of bytes in which two files of equal size differ."""
     start = None
-    for at, (a, b) in enumerate(zip(first, second, strict=True)):
+    for position, (a, b) in enumerate(zip(first, second, strict=True)):
         if a != b and start is None:
-            start = at
+            start = position
         elif a == b and start is not None:
-            yield start, at
+            yield start, position
             start = None
     if start is not None:
         yield start, len(first)

@@ -36,7 +36,10 @@ class Seed(NamedTuple):
 
 @lru_cache(maxsize=1)
 def seed_model(number: int) -> Seed | None:
-    """Return the model of a case; ``None`` if it is large or not of the builder."""
+    """Return the model of a case.
+
+    It is ``None`` if the model is large, or if the case does not build exactly one model with ``ModelBuilder``.
+    """
     tables: list[Table] = []
 
     def build(self: ModelBuilder) -> bytes:

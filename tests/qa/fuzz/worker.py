@@ -167,7 +167,7 @@ def _compare(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, s
         return kind, "VerificationError", "", str(error)
     except MemoryError:
         return "uncompared", "memory", "", ""
-    except Exception as error:  # verify's own
+    except Exception as error:  # raised by a defect of verify itself
         return "bug", f"verify: {type(error).__name__}", _innermost_frame(error), str(error)
     codes = "+".join(sorted({op.code for op in conversion.source.main.operators}))[:80]
     return ("equal", "", "", "") if verification.ok else ("different", "numbers", codes, verification.text)
@@ -178,8 +178,14 @@ def _innermost_frame(error: BaseException | None) -> str:
     if error is None:
         return ""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "onnx_tflite_plugin" in frame.filename or "op_handlers" in frame.filename]
-    return f"{Path(own[-1].filename).name}:{own[-1].lineno} {own[-1].name}" if own else ""
+    project_frames = [
+        frame for frame in frames if "onnx_tflite_plugin" in frame.filename or "op_handlers" in frame.filename
+    ]
+    return (
+        f"{Path(project_frames[-1].filename).name}:{project_frames[-1].lineno} {project_frames[-1].name}"
+        if project_frames
+        else ""
+    )
 
 
 def _limit(extra: int) -> None:

@@ -66,7 +66,7 @@ def step(*codes: str, weight: float = 1.0) -> Callable[[AddStep], AddStep]:
 
 
 def block(weight: float = 1.0, dtypes: Collection[str] = ACTIVATION_DTYPES) -> Callable[[AddStep], AddStep]:
-    """Register a function that adds a block of operators, as networks decompose it."""
+    """Register a function that adds several operators, such as a decomposed activation."""
 
     def register(add_step: AddStep) -> AddStep:
         STEPS[add_step.__name__] = Step(weight, dtypes, add_step)
@@ -135,7 +135,10 @@ class Network:
         return shape
 
     def activation(self, shape: Sequence[int], *, like: TensorRef | None = None, required: Any = None) -> Spec:
-        """Return a result spec with parameters of ``like``, the kernel or its range."""
+        """Return a result spec.
+
+        Its quantization parameters are ``required`` by the kernel, or those of ``like``, or follow from its measured range.
+        """
         if prod(shape) > MAX_ELEMENTS or not all(shape):
             raise Unsupported
         number = len(self.spec_numbers)
@@ -244,10 +247,7 @@ class Network:
         return refs
 
     def limit_resolution(self, result: Spec, inputs: Sequence[Any]) -> Spec:
-        """Return a result spec whose steps are not too small for its operands.
-
-        An operand's step is at most ``MAX_STEP_RATIO`` of the result's steps.
-        """
+        """Return the result spec with a scale of at least 1 / ``MAX_STEP_RATIO`` of each operand's scale."""
         specs = [self.net.spec(i) for i in inputs if isinstance(i, TensorRef)]
         steps = [float(np.asarray(spec.scale)) for spec in specs if spec.scale is not None and np.ndim(spec.scale) == 0]
         if result not in self.range_specs or not steps:

@@ -102,7 +102,7 @@ class TestMeasureError:
     def test_empty_arrays_are_equal(self) -> None:
         assert compare_run(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).text.startswith("equal (")
 
-    def test_mean_difference_of_booleans(self) -> None:
+    def test_mean_error_of_booleans_is_the_differing_fraction(self) -> None:
         assert measure_error(np.array([True, True, False, False]), np.zeros(4, bool)).mean == 0.5
 
     def test_float16_difference_may_exceed_the_dtype(self) -> None:
@@ -224,7 +224,7 @@ class TestKernelSets:
         comparison = compare_run(actual, other, nearest)
         assert (comparison.nearest, comparison.ok) == ("a", True)
 
-    def test_all_runs_count(self) -> None:
+    def test_difference_in_any_run_fails(self) -> None:
         good, bad = array(1, 2), array(1, 3)
         assert not compare("y", [good, bad], {"a": [good, good]}, Tolerance()).ok
         comparison = compare("y", [np.zeros((3, 1), np.int8), bad], {"a": [np.zeros(3, np.int8), bad]}, Tolerance())

@@ -105,7 +105,7 @@ def test_interpreters_do_not_share_states(kernels: str) -> None:
     assert [float(session.run([x])[0][1, 2]) for session in (first, first, second, first, second)] == [5, 10, 5, 15, 10]
 
 
-def test_every_tensor_can_be_read() -> None:
+def test_both_kernel_sets_return_every_tensor() -> None:
     trial = trial_of(classifier(10))
     builtin, reference = (trial.litert_session(kernels, preserve=True) for kernels in ("builtin", "reference"))
     for session in (builtin, reference):
@@ -224,6 +224,7 @@ def run_python(folder: Path, *command: str, stdin: str | None = None) -> subproc
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """Write a model and a script that runs it."""
     (tmp_path / "m.tflite").write_bytes(classifier(10))
     (tmp_path / "script.py").write_text(SCRIPT)
     return tmp_path

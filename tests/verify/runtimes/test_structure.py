@@ -78,7 +78,7 @@ def describe(model: Model) -> Any:
     ]
 
 
-def test_both_readers_agree() -> None:
+def test_structure_reader_agrees_with_the_source_reader() -> None:
     data = full_featured_model()
     from_schema, from_source = read(data), read_source(data)
     assert describe(from_schema) == describe(from_source)

@@ -55,6 +55,7 @@ def halfway_sums() -> bytes:
 
 @pytest.fixture
 def without_float_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let verification run without results of float kernels."""
     monkeypatch.setattr(References, "float_result", lambda *_: None)
 
 

@@ -25,6 +25,7 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits_int8.tflite"
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the turns of the benchmark to a millisecond."""
     monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.TURN_SECONDS", 1e-3)
 
 

@@ -59,6 +59,7 @@ def network() -> bytes:
 
 @pytest.fixture(scope="module")
 def profiled_network() -> tuple[bytes, Benchmark]:
+    """Return a model and its profiled benchmark."""
     data = network()
     return data, bench(data, otp.convert(data), rounds=3, profiled=True)
 
