@@ -58,10 +58,7 @@ def pytest_collection_finish() -> None:
 
 
 class SkippedFusionHandler(logging.Handler):
-    """Log handler that fails a test in which a conversion skips a fusion.
-
-    A test that ``allows`` skipped fusions does not fail.
-    """
+    """Log handler that fails a test if a conversion skips a fusion, unless ``allows`` is true."""
 
     allows = False
 

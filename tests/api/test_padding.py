@@ -15,9 +15,9 @@ from onnx_tflite_plugin.api.padding import conv_pads, conv_transpose_pads, paddi
 
 
 def kernel_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return the padding before, and the same plus the offset.
+    """Return the padding before and after, computed as the kernel does.
 
-    The kernel's function is ``ComputePaddingWithOffset``.
+    See ``ComputePaddingWithOffset``.
     """
     extent = (kernel - 1) * dilation + 1
     outputs = (size + stride - 1) // stride

@@ -14,10 +14,7 @@ Q = quant(0.05, 3)
 
 
 def convolve(g: GraphBuilder) -> int:
-    """Return a convolution with the sizes of another stride, and its consumer.
-
-    The consumer has the same wrong sizes.
-    """
+    """Build a convolution and its consumer, both stored with sizes of another stride."""
     x, w = g.input("x", (1, 7, 5, 3)), g.constant("w", np.ones((2, 1, 1, 3), np.float32))
     y, z = g.tensor("y", (1, 7, 5, 2)), g.tensor("z", (1, 7, 5, 2))
     g.operator(

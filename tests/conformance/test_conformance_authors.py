@@ -227,7 +227,7 @@ def test_kernel_gets_floats_if_the_handler_dequantizes(dtype: str) -> None:
 
 
 def scaled(lowering_rounding: str, kernel_rounding: Any) -> Handler:
-    """Return a handler that multiplies quantized values by 0.7, rounded as named.
+    """Return a handler that multiplies by 0.7 in integers, with the named rounding.
 
     The zero point is -5.
     """

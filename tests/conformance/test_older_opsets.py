@@ -31,9 +31,9 @@ def is_equal(first: Runs, second: Runs) -> bool:
 
 
 def check_older_opset(case: Case, target: str, host: Host) -> str:
-    """Return the difference from opset 13; empty if there is none.
+    """Return the difference from the results of opset 13.
 
-    It is also empty if either opset is refused.
+    It is empty if the results are equal, or if one of the two opsets is refused.
     """
     trial = CaseTrial(case, host)
     try:
@@ -73,9 +73,9 @@ def test_oldest_opset_has_the_results_of_opset_13(target: str, first: int, thoro
 
 
 def test_softmax_before_opset_13_uses_the_last_axis() -> None:
-    """Before opset 13, Softmax flattens its axis and all later ones.
+    """Before opset 13, Softmax flattens its axis with all later ones.
 
-    Between convolutions, channels are not last.
+    Between convolutions, the channel axis is not the last axis.
     """
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         case = between_convolutions(op, "inner axis", [tensor(2, 5, 7, 3)], tensor(2, 5, 7, 3))

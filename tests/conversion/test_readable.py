@@ -93,10 +93,7 @@ def test_role_depends_on_the_operator(node: str, role: str) -> None:
 
 
 def float16_weights(*, shared: bool = False) -> bytes:
-    """Return ``y = x + w`` with float16 weights.
-
-    ``shared``: the float16 weights are also an output.
-    """
+    """Return ``y = x + w`` with float16 weights, which are also an output if ``shared``."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3))

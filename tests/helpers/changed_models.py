@@ -28,9 +28,9 @@ class ChangedModel(NamedTuple):
 
 
 def changed_models(model: onnx.ModelProto, tensor_names: Set[str], body_of: str = "") -> Iterator[ChangedModel]:
-    """Yield models with one change at these tensors.
+    """Yield variants of a model with one change each, made at these tensors.
 
-    ``body_of``: the operator whose body has the tensors.
+    ``body_of``: the operator in whose body the tensors are.
     """
 
     def change(description: str, edit: Callable[[onnx.GraphProto], object], infer_shapes: bool = False) -> ChangedModel:

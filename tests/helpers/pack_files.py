@@ -51,7 +51,7 @@ def run_python(
 def install(folder: Path, name: str, module: str, source: str, entry_points: str) -> None:
     """Write a module and a dist-info with entry points, as pip does.
 
-    An imported module of the same name is removed.
+    If a module of this name was imported, it is forgotten, so that the next import reads the new file.
     """
     sys.modules.pop(module, None)
     folder.mkdir(exist_ok=True)

@@ -104,10 +104,7 @@ def build_model(build: BuildNetwork) -> bytes:
 
 
 class RewriteTrial:
-    """A network before and after rewrite rules.
-
-    Its weights do not overflow on any processor.
-    """
+    """A network before and after rewrite rules, whose weights overflow on no processor."""
 
     def __init__(self, rules: str, build: BuildNetwork, batch: int | None = None, **options: Any) -> None:
         self.data = build_model(build)
@@ -152,10 +149,7 @@ class RewriteTrial:
         return [node for node in self.after.graph.node if node.op_type == op_type]
 
     def constant_values(self, node: onnx.NodeProto, slot: int) -> Array:
-        """Return a constant operand, or the quantized values that become it.
-
-        DequantizeLinear, or Cast and Mul, dequantize these values.
-        """
+        """Return a constant operand, or the quantized values from which it is dequantized."""
         constants = {constant.name: constant for constant in self.after.graph.initializer}
         producers = {name: node for node in self.after.graph.node for name in node.output}
         name = node.input[slot]

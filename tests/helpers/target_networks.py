@@ -30,7 +30,7 @@ def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: st
 
 
 def add_consumer(g: GraphBuilder, y: TensorRef, dtype: str, zero_point: int, code: str) -> TensorRef:
-    """Add an operator with ``y`` as both operands and return its result; return ``y`` without ``code``."""
+    """Add the operator ``code`` of ``y`` and ``y``, if any; return the last result."""
     if not code:
         return y
     z = g.tensor("z", (1, 5, 7, 11), "bool" if code == "EQUAL" else dtype, quantization=quant(0.4, zero_point))

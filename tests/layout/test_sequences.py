@@ -89,9 +89,9 @@ def test_padding_and_dilation_are_fused_in_one_dimension(setting: Conv, dtype: s
 
 
 def test_sequence_to_image_reshapes_are_shared() -> None:
-    """Three causal convolutions need one Unsqueeze and one Squeeze.
+    """Three causal convolutions share one Unsqueeze and one Squeeze.
 
-    Each convolution follows the pad of a sequence.
+    Each convolution reads a padded sequence.
     """
 
     def build(model: Net) -> None:

@@ -150,10 +150,7 @@ def test_result_never_costs_more_than_all_zero(problem: LabelingProblem) -> None
 
 
 def dense_problems(count: int) -> Iterator[LabelingProblem]:
-    """Yield problems of eight variables with three labels and many wires.
-
-    Each variable has four wires or more.
-    """
+    """Yield problems of eight variables with three labels and at least four wires each."""
     rng = random.Random(0)
     for _ in range(count):
         pins = [Pin(k % 8, tuple("abc")) for k in range(8)] + [Pin(None, (key,)) for key in "abc"]

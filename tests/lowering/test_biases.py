@@ -15,10 +15,7 @@ WEIGHTS = weight((11, 7), "int8")
 
 
 def dense(x: Spec, dtype: str, *, as_input: bool = False, weights: Spec = WEIGHTS) -> bytes:
-    """Return a dense layer whose bias has this dtype.
-
-    ``as_input``: the bias is a graph input.
-    """
+    """Return a dense layer whose bias has this dtype; a graph input with ``as_input``."""
     model, b = Net(), bias(x, WEIGHTS, 11, dtype, 7)
     y = product(x, WEIGHTS, (3, 11), 7, zero_point=None if x.zero_point else 0)
     operands = [x, weights, replace(b, value=None) if as_input else b]

@@ -16,9 +16,9 @@ SHAPE = (2, 5, 7)
 
 
 def chain(*names: str, signature: dict[str, int] | None = None, inputs: tuple[str, ...] = ("x",)) -> ModelBuilder:
-    """Return a model of two negations, both outputs.
+    """Return a model of two negations whose results are both outputs.
 
-    ``signature``: the outputs that it names.
+    ``signature``: the outputs that the signature names.
     """
     model = ModelBuilder()
     g = model.main

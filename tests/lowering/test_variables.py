@@ -49,7 +49,7 @@ def read(ctx: Any, x: Any, variable: Any) -> Any:
 def convert_model(*operators: Handler) -> Conversion:
     """Convert a chain of operators on one variable.
 
-    The output is the last result plus the variable.
+    The output is the sum of the last result and the variable.
     """
     model = ModelBuilder()
     g = model.main

@@ -13,9 +13,9 @@ from onnx_tflite_plugin.source.model import Model
 
 
 def three_subgraph_model(main_index: int) -> Model:
-    """Return three subgraphs of one operator each; ``root`` is the main one.
+    """Return a model of three subgraphs of one operator each; ``root`` is the main one.
 
-    They have an absent operand and an intermediate.
+    Each operator has an absent operand and an intermediate tensor.
     """
     model = ModelBuilder()
     for k in range(3):

@@ -112,9 +112,9 @@ def two_signatures(first: str, second: str, *, rows: tuple[int, int] = (1, 5)) -
 
 
 def mean_in_two_forms() -> bytes:
-    """Return a model that divides by a mean, with or without its unit axis.
+    """Return a model with two signatures that divide by a mean.
 
-    Only the decode signature keeps the axis.
+    Only the decode signature keeps the unit axis of the mean.
     """
     model = ModelBuilder()
     for key, count in (("decode", 1), ("prefill", 5)):

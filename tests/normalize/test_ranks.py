@@ -27,9 +27,9 @@ def build_model(draw: Callable[[GraphBuilder], None]) -> Model:
 def derive_shape(
     code: str, operands: Sequence[Any], stored: Shape, options: dict[str, Any] | None = None
 ) -> Dims | None:
-    """Return the derived shape of an output with a stored one.
+    """Return the shape that is derived for an output with a stored shape.
 
-    Arrays are constants, shapes are graph inputs.
+    Operands given as arrays are constants; operands given as shapes are graph inputs.
     """
 
     def draw(g: GraphBuilder) -> None:

@@ -155,9 +155,9 @@ def test_weight_scale_is_the_largest_scale_of_the_blocks() -> None:
 
 
 def test_block_with_scale_0_adds_nothing() -> None:
-    """XNNPACK refuses such blocks; LiteRT's builtin kernel multiplies by 0.
+    """XNNPACK refuses blocks with scale 0; LiteRT's builtin kernel multiplies by 0.
 
-    Barely initialized weights have them.
+    Weights that were hardly trained have such blocks.
     """
     data = layer(32, first_scale=0.0)
     assert otp.verify(data, otp.convert(data)).ok

@@ -32,7 +32,7 @@ def test_bounds_round_half_away_from_zero(activation: str, scale: float) -> None
 def test_int32_is_rounded_not_truncated(zero_point: int) -> None:
     """The kernel rounds twice, so one in 50 results is off by one.
 
-    With truncation, half of them would be.
+    With truncation, half of the results would be off by one.
     """
     model = Net()
     wide = replace(tensor(997, dtype="int32", scale=1.0), zero_point=zero_point)

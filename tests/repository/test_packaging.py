@@ -20,9 +20,9 @@ def test_every_folder_with_modules_is_a_package(package: str) -> None:
 
 
 def test_editable_install_is_a_plain_path_for_type_checkers() -> None:
-    """setuptools writes a path only if ``package_dir`` names the common folder.
+    """If ``package_dir`` names the common folder, setuptools writes a path.
 
-    Otherwise it writes an import hook.
+    Otherwise setuptools writes an import hook, which type checkers do not follow.
     """
     config = ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")

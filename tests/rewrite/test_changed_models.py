@@ -101,9 +101,9 @@ def _rewrite(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def _describe_fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
-    """Return the fault of the rewritten model, or "" if there is none.
+    """Return the fault of the rewritten model.
 
-    It is also empty if the original cannot run.
+    It is "" if there is no fault, or if the original model cannot run.
     """
     try:
         after = _rewrite(name, before)

@@ -33,7 +33,7 @@ def float_constant(*shape: int, seed: str, dtype: str = "float32") -> Spec:
 def normalize(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> TensorRef:
     """Build batch normalization before an activation and a convolution.
 
-    ``shape``: of the scale.
+    ``shape``: the shape of the scale.
     """
     x = conv_relu(net, channels)
     y = net.like("MUL", x, float_constant(*(shape or (1, 1, 1, channels)), seed="scale"))

@@ -57,9 +57,9 @@ def test_every_rule_is_named_by_a_target() -> None:
 
 
 def test_optional_rules_gain_at_least_two_percent() -> None:
-    """Each rule speeds up at least one network by 2 %.
+    """Each rule speeds up at least one network by 2 %, with one exception.
 
-    The exception needs networks with more subnormal weights.
+    The exception gains only in networks with more subnormal weights.
     """
     small = {name for name in ORDER if isinstance(gain := RULES[name].benefit, Gain) and gain.best < 2}
     assert small == {"zero_subnormals"}

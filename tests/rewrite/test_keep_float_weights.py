@@ -19,7 +19,7 @@ from tests.helpers.passes_networks import RULES, Network, apply, parse_model
 def float_part(net: Network, *, transposed: bool = False, scale: float = 0.05) -> TensorRef:
     """Build a float convolution between DEQUANTIZE and QUANTIZE.
 
-    ``transposed``: after a TRANSPOSE.
+    ``transposed``: a TRANSPOSE precedes the convolution.
     """
     x = net.input(tensor(1, 5, 5, 3, dtype="int8", scale=scale))
     floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))

@@ -25,10 +25,7 @@ def convolution(net: Network, x: TensorRef, features: int) -> TensorRef:
 
 
 def convolutions(batch: int | None = 1, *, summed: bool = False) -> BuildNetwork:
-    """Build two convolutions of an int16 image.
-
-    ``summed``: with a residual connection.
-    """
+    """Build two convolutions of an int16 image, with a residual sum if ``summed``."""
 
     def build(net: Network) -> TensorRef:
         x = convolution(net, net.input(tensor(batch, 7, 11, 3, dtype="int16")), 5)

@@ -68,10 +68,7 @@ def depthwise_and_pool(net: Network) -> TensorRef:
 
 
 def symmetric_weights(trial: RewriteTrial) -> dict[str, np.ndarray]:
-    """Return the quantized weights of symmetric convolutions, by node name.
-
-    Their zero points are 0.
-    """
+    """Return the quantized weights of convolutions with zero points of 0, by node name."""
     producers = {name: node for node in trial.after.graph.node for name in node.output}
     stored = {
         initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in trial.after.graph.initializer
@@ -183,7 +180,7 @@ def few_features(net: Network) -> TensorRef:
 def small_gain(net: Network) -> TensorRef:
     """Build a product for which symmetric weights save 9 % with VNNI.
 
-    Four more channels cost as much without VNNI.
+    The four additional channels cost the same 9 % without VNNI.
     """
     x = net.conv(net.input(image(1, 11, 13, 128, dtype="uint8")), 16, (1, 1), beyond_int8=[(5, 0, 0, 3)])
     return net.conv(x, 48, (1, 1), beyond_int8=[(7, 0, 0, 5)])

@@ -41,9 +41,9 @@ def tied_graph(product: str = PRODUCT, **other_options: Any) -> Any:
 
 
 def graph_of_rows(table: Any = None, scales: Any = None, user: str = "Gather (table, ids)") -> Any:
-    """Return a graph like :func:`tied_graph` with a scale per row.
+    """Return a graph like :func:`tied_graph`, but with one scale per row.
 
-    The blocks of the product repeat the scales.
+    The product's table repeats this scale for every block of the row.
     """
     text = f"""(int64[5] ids, float[3,{DEPTH}] x) => (uint8[5,32] rows, float[5,1] s, float[3,{ROWS}] y) {{
         rows = {user} s = Gather (scales, ids)

@@ -138,9 +138,9 @@ def compute(model: ir.Model, **inputs: Array) -> list[Array]:
     [("", 1, 1), ("scan_input_directions = [1], ", -1, 1), ("scan_output_directions = [1, 0], ", 1, -1)],
 )
 def test_values_that_a_scan_body_passes_through_are_unchanged(directions: str, back_in: int, back_out: int) -> None:
-    """The body passes through a carried value, two swapped ones, and the rows.
+    """The body passes through a carried value, two swapped values, and the rows.
 
-    ONNX Runtime's Scan leaves the rows unset.
+    Without unrolling, ONNX Runtime's Scan leaves the output of the rows uninitialized.
     """
     body = (
         "step (float[3] kept, float[3] one, float[3] two, float[3] row) => "

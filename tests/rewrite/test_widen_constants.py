@@ -22,7 +22,7 @@ def scale(
 ) -> BuildNetwork:  # fmt: skip
     """Build an operator on an image and a constant, by default per channel.
 
-    ``dtype``: of the constant, or of both.
+    ``dtype``: the dtype of the constant, or the dtypes of image and constant.
     """
 
     def build(net: Network) -> TensorRef:

@@ -241,7 +241,7 @@ def _operator(builder: flatbuffers.Builder, operator: Operator) -> int:
 def options(name: str, **fields: Any) -> Build:
     """Return a writer of the options table ``name``.
 
-    ``fields``: by the names in the package ``tflite``.
+    ``fields``: the values by field name in the package ``tflite``.
     """
 
     def build(builder: flatbuffers.Builder) -> int:
@@ -304,7 +304,7 @@ def strings(*texts: bytes) -> bytes:
 def sparsity(order: Sequence[int], block_map: Sequence[int], levels: Sequence[Any]) -> Any:
     """Return a sparsity table.
 
-    ``levels``: a size, or (segments, indices, their types).
+    ``levels``: per axis a size, or (segments, indices, types of both).
     """
 
     def build(builder: Any) -> int:

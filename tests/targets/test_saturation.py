@@ -25,10 +25,7 @@ print(int(numpy.abs(result.astype(int) - arrays["expected"].astype(int)).max()))
 
 
 def error_without_vnni(target: str, folder: Path) -> int:
-    """Return the maximum error of a product without VNNI, in steps.
-
-    The product is extreme.
-    """
+    """Return the maximum error of an extreme product without VNNI, in steps."""
     data = extremes.conv("3x3", (1, 5, 7, 16), 20, min_weight=-127).build()
     otp.convert(data, target=target).save(folder / "model.onnx")
     x = np.full((1, 5, 7, 16), 127, np.int8)

@@ -218,9 +218,9 @@ def test_int8_max_pool_is_integer_if_the_opset_is_raised() -> None:
 
 
 def test_only_int8_that_onnx_runtime_cannot_load_is_refused(host: Host) -> None:
-    """ONNX Runtime moves Q and DQ across a Reshape, with inconsistent dtypes.
+    """From opset 21 on, ONNX Runtime moves Q and DQ across a Reshape.
 
-    It does so from opset 21 on.
+    The moved nodes have inconsistent dtypes.
     """
     refusals, loaded = set(), 0
     for op in ("ADD", "SUB", "FULLY_CONNECTED", "TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"):

@@ -160,9 +160,9 @@ def cast_through(dtype: int) -> ModelChange:
 def replace_by_two(
     op_type: str, *operand_names: str, node: str, becomes: str, constant: float | None = None, slot: int = 0
 ) -> ModelChange:
-    """Replace ``node`` by ``op_type``, then ``becomes``, which reads its result.
+    """Replace a node by ``op_type`` and ``becomes``, which reads the result of ``op_type``.
 
-    ``slot``: the position of the result in ``becomes``.
+    ``slot``: the operand of ``becomes`` that is this result.
     """
 
     def change_model(proto: onnx.ModelProto) -> None:

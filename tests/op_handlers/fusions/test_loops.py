@@ -50,9 +50,9 @@ def test_similar_loop_is_not_fused(name: str) -> None:
 
 
 def outputs_of_both(layer: Layer, without_contents: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
-    """Return the outputs of a layer on a TensorFlow list, and on an array.
+    """Return the outputs of a layer on a TensorFlow list and of the same layer on an array.
 
-    LiteRT cannot run the layer on a list.
+    Only the layer on an array can run in LiteRT.
     """
     model, conversion = Net(), convert_model(replace(layer, tensor_list=True), without_contents)
     layer.build(model)

@@ -26,9 +26,9 @@ WHEELS = (FACES, WAKE_WORDS, "pyopen-wakeword==1.1.0")
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A case, and the overflows that must change its results with int8 weights.
+    """A case, and the kinds of overflow that must change its results.
 
-    The weights are int8 on every processor.
+    The overflows occur if the weights are converted to int8 for every processor.
     """
 
     case: Case
@@ -63,7 +63,7 @@ MINUS_128_EVERYWHERE: tuple[Overflow, ...] = ("-128", "-128 dotprod")
 def extreme_products() -> Iterator[Entry]:
     """Yield products with and without a weight of -128.
 
-    Only those without it select weights by processor.
+    Only products without -128 get an If that selects the weights by processor.
     """
     yield from (Entry(case, PAIRS) for case in (*convolutions(-127), *rows(-127), *dynamic()))
     yield from (Entry(case, MINUS_128) for case in (*convolutions(-128), *rows(-128)))

@@ -97,9 +97,9 @@ class Emulator:
         raise NotInstalled(f"Debian's packages have no qemu-{machine} that runs here")
 
     def root(self, machine: Machine) -> tuple[Path, str]:
-        """Return a folder with Python for another architecture, and its interpreter.
+        """Return a folder with Python for another architecture, and the interpreter in it.
 
-        ``site``: the folder with its packages.
+        The subfolder ``site`` holds the packages.
         """
         versions = " ".join(f"{name}=={version(name)}" for name in PACKAGES)
         folder = self.cache / f"root-{machine}"

@@ -77,7 +77,7 @@ def weight(values: Array, min_weight: int, dtype: str = "int8", per_axis: int | 
 def result(x: Spec, shape: Sequence[int], depth: int) -> Spec:
     """Return a result spec for sums of ``depth`` extreme products.
 
-    With its scale, an overflow changes tens of steps.
+    Its scale is so fine that an overflow changes the result by tens of steps.
     """
     if x.scale is None:
         return Spec(tuple(shape))
@@ -141,9 +141,9 @@ def depthwise(
 
 
 def reorder(name: str, shape: Sequence[int], out: int) -> Case:
-    """Return CONV_2D after an identity CONV_2D, with overflowing channels.
+    """Return a CONV_2D whose channels overflow unless they are reordered.
 
-    Some adjacent channels overflow unless they are reordered.
+    An identity CONV_2D precedes it and produces the channels.
     """
     x, channels = tensor(*shape, dtype="int8"), shape[-1]
     identity = weight(127 * np.eye(channels).reshape(channels, 1, 1, channels), -127)

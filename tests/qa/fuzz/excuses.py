@@ -121,9 +121,9 @@ def _replace_undecided(actual: Array, expected: Sequence[Array]) -> Array:
 
 
 def large_numbers(trial: Trial) -> bool:
-    """True for a float that is not finite, exceeds 1e8, or makes products underflow.
+    """True if a constant, an option or a scale is extreme.
 
-    Constants, options and scales are searched.
+    It is not finite, exceeds 1e8, or makes products underflow.
     """
     floats = [t.array.astype(np.float64) for t in trial.constants if t.dtype in ("float16", "float32", "float64")]
     options = [value for op in trial.operators for value in op.options.values() if isinstance(value, float)]
@@ -158,7 +158,7 @@ def other_shapes(trial: Trial) -> bool:
 def division_by_zero(trial: Trial) -> bool:
     """True for a divisor that is 0 or subnormal.
 
-    XNNPACK returns infinity, clipping kernels return the largest float.
+    Results differ between kernels: XNNPACK returns infinity, clipping kernels the largest float.
     """
     divisions = [op for op in trial.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
     constants = [op[1].array for op in divisions if op[1].is_constant]

@@ -155,7 +155,7 @@ RARE: dict[str, tuple[float, Drawer]] = {}
 def draws(*ops: str, rarely: float = 0.0) -> Callable[[Drawer], Drawer]:
     """Register a function that builds cases of operators.
 
-    ``rarely``: its share, if another function builds the rest.
+    ``rarely``: the share of cases that it builds; another function builds the others.
     """
 
     def register(drawer: Drawer) -> Drawer:

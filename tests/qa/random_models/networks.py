@@ -247,7 +247,10 @@ class Network:
         return refs
 
     def limit_resolution(self, result: Spec, inputs: Sequence[Any]) -> Spec:
-        """Return the result spec with a scale of at least 1 / ``MAX_STEP_RATIO`` of each operand's scale."""
+        """Return the result spec, with a larger scale if the operands are much coarser.
+
+        The scale is at least the largest operand scale divided by ``MAX_STEP_RATIO``.
+        """
         specs = [self.net.spec(i) for i in inputs if isinstance(i, TensorRef)]
         steps = [float(np.asarray(spec.scale)) for spec in specs if spec.scale is not None and np.ndim(spec.scale) == 0]
         if result not in self.range_specs or not steps:
@@ -318,10 +321,7 @@ def build_model(seed: int, number: int, measured_ranges: Ranges | None) -> tuple
 
 
 def ranges(network: Network, data: bytes, number: int) -> Ranges:
-    """Return the range of each activation on inputs between -3 and 3.
-
-    The order is that of :attr:`Network.activation_numbers`.
-    """
+    """Return the range of each activation on inputs between -3 and 3, by its number."""
     kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(
         model_content=data, experimental_preserve_all_tensors=True, experimental_op_resolver_type=kernels

@@ -157,7 +157,7 @@ class NetworkModel:
 def _is_small_difference(comparisons: Iterable[Comparison]) -> bool:
     """True if integers differ by a few steps, or in few elements.
 
-    Finer scales cause such differences.
+    An error of one step upstream has this effect if later scales are finer.
     """
     return all(
         comparison.ok

@@ -28,9 +28,9 @@ SIZE = 53
 
 
 def largest_near_ties(net: Network) -> tuple[TensorRef, ...]:
-    """Return the largest of numbers that differ by few ULPs, and their indices.
+    """Build the largest seven of numbers that differ by few ULPs, and their indices.
 
-    The third output is the largest numbers, negated.
+    A third output is the largest numbers, negated.
     """
     noise = net.like("MUL", net.input(tensor(SIZE)), constant(np.float32(1e-7)))
     numbers = net.like("ADD", noise, constant(np.float32(1.0)))
@@ -42,9 +42,9 @@ def largest_near_ties(net: Network) -> tuple[TensorRef, ...]:
 
 
 def rounding_sensitive(net: Network) -> TensorRef:
-    """Return a sine that amplifies the last bits of a sigmoid.
+    """Return a sine of large multiples of a sigmoid.
 
-    LiteRT's kernel sets differ in these bits.
+    LiteRT's kernel sets differ in the last bits of the sigmoid, which the sine amplifies.
     """
     phases = net.like("MUL", net.like("LOGISTIC", net.input(tensor(SIZE))), constant(np.float32(3e7)))
     return net.like("NEG", net.like("SIN", phases))

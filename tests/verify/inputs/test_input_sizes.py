@@ -27,7 +27,7 @@ def sizes(
 ) -> InputSizes:
     """Return input sizes for tensors and their ONNX dimensions.
 
-    None is an unnamed dynamic dimension.
+    The dimension ``None`` is dynamic and has no name.
     """
     infos = [
         [helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, dims) for tensor, dims in side]

@@ -44,7 +44,7 @@ def shifted_weights() -> bytes:
 def halfway_sums() -> bytes:
     """Return a sum with a constant that has a different scale.
 
-    Channel 0 lies halfway between two int16 steps.
+    In channel 0, the constant lies halfway between two int16 steps.
     """
     net = Net()
     spec = tensor(*SUMS.shape, dtype="int16", scale=STEP, name="x")
