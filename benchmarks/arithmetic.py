@@ -19,7 +19,7 @@ SECONDS = 0.2
 
 
 def minimum_seconds(model: Model) -> float | None:
-    """Return the minimum seconds of all multiplications; None if there are none."""
+    """Return the minimum time of the multiplications in seconds; None without any."""
     counts = {"float32": 0, "int8": 0}
     for op in model.main.operators:
         count, weights = multiplications(op), op.tensor(1)

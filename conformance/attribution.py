@@ -45,8 +45,8 @@ def find_causes(
 ) -> Failures:
     """Return messages on the most certain cause of a case's failures.
 
-    ``outputs``: outputs of each variant that runs. ``failed_conversions``: conversion of each variant that fails; None if
-    the variant does not convert. ``plan_differences``: for each variant, the number of operators that its plan and the plan
+    ``outputs``: variant that runs -> its outputs. ``failed_conversions``: variant that fails -> its conversion; None if the
+    variant does not convert. ``plan_differences``: variant -> number of operators that its plan and the plan
     "local" give different layouts.
     """
     causes = Failures()
@@ -132,7 +132,7 @@ def _describe_first_difference(trial: ComparableCase, actual: Runs) -> Differenc
 
 
 def _operand_parameters(trial: ComparableCase, quantization: Quantization) -> dict[str, Quantization]:
-    """Return {operand: scale and zero point}, if they differ from those of the result."""
+    """Return operand -> scale and zero point, if they differ from the result's."""
     return {
         f"operand {slot}": tensor.quantization
         for op in find_operators(trial.source, trial.case.op)

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx_tflite_plugin.api import Kernel
 from onnx_tflite_plugin.checked import check_keywords
-from onnx_tflite_plugin.renamed import CASE, CASE_PROPERTIES, rename_keywords, renames_fields, warn_renamed
+from onnx_tflite_plugin.renamed import CASE, CASE_PROPERTIES, rename_fields, rename_keywords, warn_renamed
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance as Tolerance  # packs import it from here
 
@@ -21,7 +21,7 @@ DEFAULT_OPSET = None  # the default of the target
 EVERY_OPSET = (DEFAULT_OPSET, 13, 17, 21, 26)
 
 
-@renames_fields(CASE, CASE_PROPERTIES)
+@rename_fields(CASE, CASE_PROPERTIES)
 @dataclass(frozen=True, eq=False)
 class Case:
     """A small model, and the requirements on its conversion.
@@ -31,7 +31,7 @@ class Case:
     ``op``: name of the entry point of the handler under test. ``build``: a function that returns the bytes of a .tflite
     file. ``dtype``: the support table counts the case in this column. All other fields have defaults.
 
-    Inputs. ``input_arrays``: arrays by input name. Pass one mapping for all runs, or a list with a mapping for each run.
+    Inputs. ``input_arrays``: input name -> array. Pass one mapping for all runs, or a list with a mapping for each run.
     Inputs without an array are random; ``input_range``: minimum and maximum of random floats. ``runs``: number of runs in
     one session; states carry over between runs. ``dynamic_sizes``: sizes for further runs of models with dynamic
     dimensions. For size n, dynamic axis number k has size n + k. Leave it empty if LiteRT accepts only the default size.

@@ -54,7 +54,7 @@ class Coverage:
         ]
         return (
             f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} convert, {full_count} in every dtype that "
-            f"their kernels accept. {'; '.join(exceptions)}."
+            f"their kernels accept. Exceptions: {'; '.join(exceptions)}."
         )
 
 

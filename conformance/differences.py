@@ -176,8 +176,8 @@ def describe_wrong_parameters(
 ) -> Difference | None:
     """Return a difference if results have the scale and zero point of another tensor.
 
-    ``parameters``: scale and zero point of the output. ``other_parameters``: those of other tensors, by their name in the
-    text.
+    ``parameters``: scale and zero point of the output. ``other_parameters``: name of another
+    tensor in the text -> its scale and zero point.
     """
     ours, theirs = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (actual, expected))
     if ours.shape != theirs.shape or ours.dtype.kind not in "iu" or theirs.dtype.kind not in "iu":

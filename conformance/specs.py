@@ -109,7 +109,7 @@ def random_array(
     """Return random values that depend only on the arguments.
 
     Floats are normally distributed, or uniform from ``low`` to ``high`` if both are given. Integers are uniform from ``low``
-    to ``high``, both included. By default their bounds are those of the dtype, or -100 and 100 for 32 and 64 bits.
+    to ``high``, both included. By default the bounds are the limits of the dtype, or -100 and 100 for 32 and 64 bits.
     """
     generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
     numpy_dtype = _numpy(dtype)

@@ -61,7 +61,7 @@ def sparse_storage(
     """Return TFLite's sparse storage of a dense array.
 
     The results are the ``SparsityParameters`` table and the stored values. ``formats``: "dense" or "csr" for each
-    dimension in traversal order, with those of blocks last. ``order``: the traversal order, by default the order of the
+    dimension in traversal order, with block dimensions last. ``order``: the traversal order, by default the order of the
     dimensions. ``blocks``: (dimension, size) of each block dimension. ``index_dtype``: dtype of the index vectors,
     "uint8", "uint16" or "int32". Raises BuilderError for invalid arguments.
     """

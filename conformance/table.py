@@ -255,7 +255,7 @@ def refusal(case: Case, host: Host) -> str:
         if not problems:
             return " ".join(str(error).split()).rstrip(".")
         return "; ".join(filter(None, [problems[0].reason, problems[0].hint])).rstrip(".")
-    raise AssertionError(f"{case.id} converts, but expects a refusal with {case.refusal!r}")
+    raise AssertionError(f"{case.id} converts, but was expected to be refused with {case.refusal!r}")
 
 
 @cache

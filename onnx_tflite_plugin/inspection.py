@@ -140,10 +140,9 @@ def _count_operators(
 ) -> list[dict[str, Any]]:
     """Return one row per group of operators with equal code and handler.
 
-    Unsupported operators come first, then frequent operators. ``signature_keys``: the signatures that reach each
-    subgraph. A row counts the operators of all signatures. Unsupported operators of one code may have two rows: one for
-    those that the main subgraph reaches ("called" is true), and one for the others, with the "signatures" that reach
-    them.
+    Unsupported operators come first, then frequent operators. ``signature_keys``: subgraph -> signatures that
+    reach it. A row counts the operators of all signatures. Unsupported operators of one code may have two rows: one for
+    operators that the main subgraph reaches ("called" is true), and one for operators that only "signatures" reach.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, binding in bindings.items():

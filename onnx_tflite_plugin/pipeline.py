@@ -18,7 +18,7 @@ from onnx_tflite_plugin.diagnosis.packs import pack_declarations
 from onnx_tflite_plugin.graph.kernels import attention_warnings
 from onnx_tflite_plugin.graph.model_metadata import (
     write_activations,
-    write_authored,
+    write_author_metadata,
     write_causal,
     write_lengths,
     write_origin,
@@ -101,8 +101,8 @@ class Pipeline:
     """Stages of a conversion, each of which runs once.
 
     ``stages``: called with the name of each stage when it begins. ``fuses``: apply fusions. ``bound``: the latest bound
-    model. ``applied``: names of the applied fusions. ``traits``: number of fused operators, by the trait of the target
-    that they require. ``warnings``: warnings of the lowering.
+    model. ``applied``: names of the applied fusions. ``traits``: trait of the target -> number of
+    fused operators that require it. ``warnings``: warnings of the lowering.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Pipeline:
             hints=tuple(self._hints(results, report)),
         )
         model.producer_version, model.doc_string = VERSION, doc_string(source)
-        write_authored(model.metadata_props, facts(source, report.inputs, report.outputs))
+        write_author_metadata(model.metadata_props, facts(source, report.inputs, report.outputs))
         return ConvertedModel(model, report, source)
 
     @property

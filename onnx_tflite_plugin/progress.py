@@ -23,7 +23,7 @@ LOG.addHandler(logging.NullHandler())  # nothing is printed unless the applicati
 class Stages:
     """Callable that passes the name of each stage to a callback, and logs its time.
 
-    A stage is logged when it ends. ``seconds``: the total time of each stage, by its name.
+    A stage is logged when it ends. ``seconds``: stage -> total time.
     """
 
     def __init__(self, callback: Progress | None = None) -> None:

@@ -208,12 +208,12 @@ def rename_keywords(
     return _under_new_names(keywords, names)
 
 
-def renames_fields(
+def rename_fields(
     fields: Mapping[str, str], methods: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Class], Class]:
-    """Return a decorator of a dataclass that accepts old field names with a warning.
+    """Return a dataclass decorator that accepts old field names with a warning.
 
-    Old names work as keywords and attributes. ``methods``: old names that are only attributes. If both names are
+    Old names work as keywords and attributes. ``methods``: old names that work as attributes but not as keywords. If both names are
     passed, the value of the old name is used, because ``dataclasses.replace`` passes the current value under the new
     name.
     """
@@ -230,7 +230,7 @@ def renames_fields(
             initialize(instance, *arguments, **rename_keywords(owner.__name__, keywords, fields))
 
         owner.__init__, owner.__getattr__ = __init__, renamed_attributes(attributes)
-        if create is not object.__new__:  # which takes no keywords
+        if create is not object.__new__:  # object.__new__ takes no keywords
             owner.__new__ = __new__
         return cls
 

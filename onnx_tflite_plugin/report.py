@@ -42,14 +42,14 @@ class Report:
     Attributes:
         target: name of the target.
         opset: opset of the model.
-        operators: operators of the file, by code.
-        nodes: nodes of the ONNX model, by operator, including inner graphs.
-        inner_nodes: nodes in inner graphs, by operator; ``nodes`` includes them.
+        operators: operator code -> number of operators in the file.
+        nodes: ONNX operator -> number of nodes, including those in inner graphs.
+        inner_nodes: ONNX operator -> number of nodes in inner graphs.
         layout: kind of layout plan: ``"least"`` (proven to be of least cost), ``"heuristic"`` or ``"local"``.
         layout_cost: cost of the layout plan, in bytes.
         local_plan_differences: number of operators whose layout differs from the layout in the plan ``"local"``.
         transposes: number of Transpose nodes before any rewrite, inserted by the plan or emitted by operators.
-        operator_transposes: number of Transposes that operators emitted, by label of the operator.
+        operator_transposes: operator label -> number of Transposes that the operator emitted.
         transposed: tensors that the plan transposes, with the operators that require the Transpose.
         inputs: inputs of the model, without states.
         outputs: outputs of the model, without states.
@@ -58,22 +58,22 @@ class Report:
         signature_lengths: number of tokens of each signature, if several signatures became one model.
         transposed_for_speed: operators for which the plan transposes more bytes than the minimum, with the saved time in
             bytes (8 kB per microsecond).
-        fused: number of times that each fusion applied.
-        traits: number of fused operators, by the trait of the target that they require.
-        passes: number of places that each rewrite for speed changed.
-        passes_declined: number of places that a rewrite did not change, by rewrite and reason.
+        fused: fusion -> number of times that it applied.
+        traits: trait of the target -> number of fused operators that require it.
+        passes: rewrite for speed -> number of places that it changed.
+        passes_declined: rewrite -> reason -> number of places that it did not change.
         fusions_declined: fusions that did not apply, with the reason.
-        packs: number of operators that each pack converted.
+        packs: pack -> number of operators that it converted.
         finished_by: packs with a hook ``finish`` that was called.
-        overrides: packs that replaced a built-in handler, by operator.
+        overrides: operator code -> pack that replaced the built-in handler.
         states: names of the states.
-        state_types: dtype and shape of each state, as text.
+        state_types: state -> dtype and shape, as text.
         domains: domains of operators that need a library of kernels, registered with the session.
-        storage: number of quantized tensors by storage dtype.
-        file_constants: bytes of the file's constants that the operators use, by dtype; sparse constants as
-            ``"sparse float16"``.
-        constants: bytes of the model's constants, by dtype.
-        weights: number of 8-bit matrix products, by weight dtype.
+        storage: storage dtype -> number of quantized tensors.
+        file_constants: dtype -> bytes of the file's constants that operators use. The key of sparse constants is, for
+            example, ``"sparse float16"``.
+        constants: dtype -> bytes of the model's constants.
+        weights: weight dtype -> number of 8-bit matrix products.
         repairs: wrong entries of the file, with the values used instead.
         warnings: warnings of the conversion and of packs.
         hints: values to pass in place of quantized values, and options that fit the model.

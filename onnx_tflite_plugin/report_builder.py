@@ -31,7 +31,7 @@ def build_report(
 ) -> Report:
     """Return the report without inputs, outputs, signatures and repairs.
 
-    ``traits``: number of fused operators, by the trait of the target that they require. ``warnings``: warnings in
+    ``traits``: trait of the target -> number of fused operators that require it. ``warnings``: warnings in
     addition to the host's.
     """
     model, layout, fused = planned.model, planned.layout, planned.fused

@@ -39,7 +39,7 @@ from onnx_tflite_plugin.checked import describe, did_you_mean, list_first
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.decoder import Decoder, GraphInput, recognize_decoder
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
-from onnx_tflite_plugin.graph.model_metadata import CarriedState, is_causal, read_authored, read_states
+from onnx_tflite_plugin.graph.model_metadata import CarriedState, is_causal, read_author_metadata, read_states
 from onnx_tflite_plugin.graph.ort_arrays import BoundArrays, can_bind
 from onnx_tflite_plugin.graph.ort_caches import BoundCaches
 from onnx_tflite_plugin.graph.ort_options import choose_options
@@ -371,12 +371,12 @@ def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bo
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return quantization and normalization of inputs and outputs, by name.
+    """Return name -> quantization and normalization of an input or output.
 
     Return an empty mapping if the metadata is malformed.
     """
     try:
-        authored = read_authored(metadata)
+        author_metadata = read_author_metadata(metadata)
     except ValueError:
         return {}
     return {
@@ -384,7 +384,7 @@ def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             "axis": entry.get("axis", 0),
             **{key: tuple(entry.get(key, ())) for key in ("scale", "zero_point", "mean", "std")},
         }
-        for entry in (*authored.get("inputs", ()), *authored.get("outputs", ()))
+        for entry in (*author_metadata.get("inputs", ()), *author_metadata.get("outputs", ()))
     }
 
 

@@ -32,10 +32,10 @@ class PlannedModel(NamedTuple):
 class RewrittenModel(NamedTuple):
     """Result of rewriting.
 
-    ``node_counts``: number of nodes by operator. ``transpose_count``: number of Transposes before any rewrite.
-    ``operator_transposes``: number of Transposes that handlers emitted, by operator label. ``change_counts``: number of
-    changes by each pass. ``declined``: number of matches that each pass declined, by reason. ``product_counts``: number
-    of 8-bit matrix products by weight dtype. ``notes``: explanations of operators that become many nodes.
+    ``node_counts``: ONNX operator -> number of nodes. ``transpose_count``: number of Transposes before any rewrite.
+    ``operator_transposes``: operator label -> number of Transposes that the handler emitted. ``change_counts``: pass ->
+    number of changes. ``declined``: pass -> reason -> number of declined matches. ``product_counts``: weight dtype ->
+    number of 8-bit matrix products. ``notes``: explanations of operators that become many nodes.
     """
 
     model: ir.Model

@@ -43,7 +43,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
     unknown = next((name for name in target.passes if name not in RULES and ":" not in name), None)
     if unknown is not None:
         raise UnsupportedOption(
-            f"target {target.name} names a pass {unknown!r}, which does not exist{did_you_mean(unknown, RULES)}"
+            f"target {target.name} lists the pass {unknown!r}, which does not exist{did_you_mean(unknown, RULES)}"
         )
     low, _, high = target.opsets
     if options.opset is not None and not low <= options.opset <= high:
@@ -78,6 +78,6 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
 def _without_fast_replacements(target: Target) -> Target:
     """Return the target without the traits that replace operators by faster operators.
 
-    PRelu stays one operator, weights get a DequantizeLinear, and lookup tables are constants.
+    PRelu stays one operator, weights are dequantized by DequantizeLinear, and lookup tables are constants.
     """
     return replace(target, channel_blocked_operators=frozenset(), cast_mul_weights=False, stores_tables=True)

@@ -139,7 +139,7 @@ def _assign_factors(before: Dims, after: Dims, before_axes: range, after_axes: r
             before_factors: list[list[str]], after_factors: list[list[str]], names: Iterable[str]) -> bool:  # fmt: skip
     """Assign common factors to the axes of one block.
 
-    Return False if the factors of one shape do not divide those of the other.
+    Return False if the factors of one shape do not divide the factors of the other shape.
     """
     names = iter(names)
     if len(before_axes) == len(after_axes) == 1:

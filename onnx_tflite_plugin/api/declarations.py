@@ -26,7 +26,7 @@ from onnx_tflite_plugin.api.notation import (
 )
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
 from onnx_tflite_plugin.checked import Checked, maximum_operands, plural, with_checked_keywords
-from onnx_tflite_plugin.renamed import DECLARATIONS, EFFECTS, rename_keywords, renames_fields
+from onnx_tflite_plugin.renamed import DECLARATIONS, EFFECTS, rename_fields, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 Axes = str | None
@@ -40,7 +40,7 @@ def out(k: int) -> int:
 # --- effects ----------------------------------------------------------------------------------
 
 
-@renames_fields(EFFECTS)
+@rename_fields(EFFECTS)
 @dataclass(frozen=True)
 class Effects(Checked):
     """States that the operator accesses.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.checked import Checked
-from onnx_tflite_plugin.renamed import AXIS_PRICE, BOUNDARY, renames_fields
+from onnx_tflite_plugin.renamed import AXIS_PRICE, BOUNDARY, rename_fields
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Attribute(Checked):
 
     ``unordered``: letters of axes along which the order of elements does not matter, such as the axes of a sum, a
     contraction or a softmax. The plan may permute elements along these axes. ``"*"`` stands for all axes, ``"..."`` for
-    those of the ellipsis. The order of elements along all other axes stays.
+    the axes of the ellipsis. The order of elements along all other axes stays.
     """
 
     unordered: str = ""
@@ -66,7 +66,7 @@ class Terminate(Checked):
 Layout = Implicit | Transparent | Attribute | Terminate
 
 
-@renames_fields(BOUNDARY)
+@rename_fields(BOUNDARY)
 @dataclass(frozen=True)
 class SubgraphBoundary(Checked):
     """Operands and results that the operator shares with subgraphs.
@@ -80,7 +80,7 @@ class SubgraphBoundary(Checked):
     loops: bool = False
 
 
-@renames_fields(AXIS_PRICE)
+@rename_fields(AXIS_PRICE)
 @dataclass(frozen=True)
 class AxisPrice(Checked):
     """Axes along which the emitted ONNX operator works.

@@ -75,7 +75,7 @@ def conv_transpose_pads(
 ) -> tuple[list[int], list[int]]:  # fmt: skip
     """Return pads and output padding of a ConvTranspose from ``size`` to ``output``.
 
-    The pads are those of the convolution from ``output`` to ``size``. Raises Refusal if no ConvTranspose has this output
+    These are the pads of the convolution from ``output`` to ``size``. Raises Refusal if no ConvTranspose has this output
     size, or if a dimension is dynamic.
     """
     if None in output or None in size:

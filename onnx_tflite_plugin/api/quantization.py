@@ -13,7 +13,7 @@ from onnx_tflite_plugin.api.behavior import Arithmetic, Behavior, Parameters, Qu
 from onnx_tflite_plugin.api.dtypes import check_dtypes
 from onnx_tflite_plugin.api.instance import Instance
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.renamed import DEQUANTIZED, SAME_SCALE, renames_fields
+from onnx_tflite_plugin.renamed import DEQUANTIZED, SAME_SCALE, rename_fields
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Tensor
 
@@ -35,7 +35,7 @@ class _RealValued(Behavior):
         return True
 
 
-@renames_fields(DEQUANTIZED)
+@rename_fields(DEQUANTIZED)
 @dataclass(frozen=True)
 class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
@@ -84,7 +84,7 @@ class Dequantized(_RealValued):
         return not self.as_in_file  # the handler itself applies the scales of these slots
 
 
-@renames_fields(SAME_SCALE)
+@rename_fields(SAME_SCALE)
 @dataclass(frozen=True)
 class SameScale(Behavior):
     """Pass quantized values through if all quantization parameters are equal.

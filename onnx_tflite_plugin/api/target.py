@@ -9,7 +9,7 @@ from typing import Protocol
 from onnx_tflite_plugin.api.dtypes import check_dtypes
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.checked import MEANING, Checked
-from onnx_tflite_plugin.renamed import TARGET, TARGET_METHODS, renames_fields
+from onnx_tflite_plugin.renamed import TARGET, TARGET_METHODS, rename_fields
 
 _OPSETS = "the lowest, default and highest opset, such as (13, 17, 21)"
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
@@ -27,7 +27,7 @@ class Priced(Protocol):
     def price(self) -> Price | None: ...
 
 
-@renames_fields(TARGET, TARGET_METHODS)
+@rename_fields(TARGET, TARGET_METHODS)
 @dataclass(frozen=True)
 class Target(Checked):
     """Traits of one runtime. Handlers depend on traits, never on the target's name.

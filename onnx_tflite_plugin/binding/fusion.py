@@ -30,8 +30,8 @@ The limit ends cycles: fusions of packs may refer to each other.
 class FusedModel:
     """Result of the fusion stage.
 
-    ``applied``: fusion → number of matches that were fused. ``declined``: a line for each match that was declined, with
-    the reason. ``failed``: error of each fusion that failed, by name; the operators of its matches stay unchanged.
+    ``applied``: fusion -> number of matches that were fused. ``declined``: a line for each match that was declined, with
+    the reason. ``failed``: fusion -> its error; the operators of its matches stay unchanged.
     """
 
     model: BoundModel
@@ -51,7 +51,7 @@ def fuse(
     """Apply every fusion wherever it matches and ``opset`` supports it.
 
     Later fusions can match the results of earlier fusions. ``fusions``: (pack, fusion) in the order of registration.
-    ``opset``: the requested opset, or None if the user requested none. ``inexact``: True to apply also fusions that skip a
+    ``opset``: the requested opset, or None if the user requested none. ``inexact``: True to also apply fusions that skip a
     rounding.
     """
     result = FusedModel(model)
@@ -120,7 +120,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
         return graph
     finder = stage.finder(graph)
     operators = list(graph.operators)
-    replaced: set[Bound] = set()  # the ends of the matches: the replacements compute their results
+    replaced: set[Bound] = set()  # operators whose outputs the replacements compute
     inner: set[Bound] = set()
     unavailable: set[Bound] = set()  # operators that no further match may contain
     applied = stage.result.applied
@@ -138,11 +138,11 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
                 stage.result.declined.append(f"{fusion.name} at {root.label}: {failed.reason}")
                 return graph.with_operators(_remaining_operators(graph, operators, replaced, inner))
             if replacement is not None:
-                ends = {finder.bound_of(match.calls[call]) for call in (pattern, *pattern.siblings)}
+                output_operators = {finder.bound_of(match.calls[call]) for call in (pattern, *pattern.siblings)}
                 members = {finder.bound_of(op) for op in match.calls.values()}
-                unavailable |= ends | members - finder.reusable_members(match)
-                replaced |= ends
-                inner |= members - ends
+                unavailable |= output_operators | members - finder.reusable_members(match)
+                replaced |= output_operators
+                inner |= members - output_operators
                 operators[finder.insertion_index(pattern, match)] = replacement
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
@@ -171,19 +171,19 @@ def _bind_match(
     fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, finder: Finder, stage: _Stage
 ) -> Bound | None:
     """Return the operator that replaces a match, or None if the match is declined."""
-    options = (
+    outcome = (
         _check_types(fusion, pack, match, root, stage)
         or _check_activations(fusion, match, finder, stage)
         or _match_options(fusion, pack, match, root)
     )
-    if isinstance(options, Decline):
-        if options.reason:
-            stage.result.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
+    if isinstance(outcome, Decline):
+        if outcome.reason:
+            stage.result.declined.append(f"{fusion.name} at {root.label}: {outcome.reason}")
         return None
     members = [finder.bound_of(op) for op in dict.fromkeys(match.calls.values())]
     results = [tensor for call in (pattern, *pattern.siblings) for tensor in match.calls[call].outputs]
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
-    return _bind_region(fusion, pack, Region(operands, results, options), root, members, stage)
+    return _bind_region(fusion, pack, Region(operands, results, outcome), root, members, stage)
 
 
 def _bind_region(
@@ -214,7 +214,7 @@ def _bind_region(
 
 
 def _source_operators(members: Collection[Bound]) -> tuple[Operator, ...]:
-    """Return the operators of the file that ``members`` replace, in file order."""
+    """Return the TFLite operators in ``members``, with fusions expanded, in file order."""
     operators = dict.fromkeys(op for bound in members for op in bound.members)
     return tuple(sorted(operators, key=lambda op: op.index))
 
@@ -226,7 +226,7 @@ def _index(bound: Bound) -> int:
 def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Decline | None:
     """Return a Decline if an operand dtype is unsupported by the fusion.
 
-    If ``types`` is a function, it is called before the options are known, with an operator that has none.
+    If ``types`` is a function, it is called with an operator without options, because they are not known yet.
     """
     op = root.op
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
@@ -297,8 +297,8 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
     """
     producers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _region_members(region, producers)
-    ends = {producers[tensor] for tensor in region.outputs if tensor is not None and tensor in producers}
-    root = _region_root(graph, region, members, ends, producers)
+    output_operators = {producers[tensor] for tensor in region.outputs if tensor is not None and tensor in producers}
+    root = _region_root(graph, region, members, output_operators, producers)
     if isinstance(root, Decline):
         stage.result.declined.append(f"{fusion.name}: {root.reason}")
         return graph
@@ -307,26 +307,26 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
         return graph
     stage.result.applied[fusion.name] = stage.result.applied.get(fusion.name, 0) + 1
     operators = [fused if bound is root else bound for bound in graph.operators]
-    return graph.with_operators(_remaining_operators(graph, operators, ends, members - ends))
+    return graph.with_operators(_remaining_operators(graph, operators, output_operators, members - output_operators))
 
 
 def _region_root(
     graph: BoundGraph,
     region: Region,
     members: set[Bound],
-    ends: set[Bound],
+    output_operators: set[Bound],
     producers: Mapping[Tensor, Bound],
 ) -> Bound | Decline:
     """Return the operator of the region whose position the fused operator takes.
 
-    The operands of the region must be computed before this position, and its results used only after it. Otherwise
-    return a Decline. ``ends``: the operators that compute the results.
+    The operands of the region must be computed before this position, and the region's results used only after it.
+    Otherwise return a Decline. ``output_operators``: the operators that compute the results.
     """
     if reads_computed_variable((bound.op for bound in members), producers):
         return Decline("an operator of the region reads a variable tensor that an operator writes")
     results = {tensor for tensor in region.outputs if tensor is not None}
-    remaining = _remaining_operators(graph, graph.operators, ends, members - ends)
-    side_results = {tensor for bound in ends for tensor in bound.op.outputs} - results
+    remaining = _remaining_operators(graph, graph.operators, output_operators, members - output_operators)
+    side_results = {tensor for bound in output_operators for tensor in bound.op.outputs} - results
     if not side_results.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in remaining)) - {None}):
         return Decline("the last operator of the region has a result that is used but is not an output of the region")
     positions = {bound: position for position, bound in enumerate(graph.operators)}
@@ -343,7 +343,7 @@ def _region_root(
 def _region_members(region: Region, producers: Mapping[Tensor, Bound]) -> set[Bound]:
     """Return the operators that compute a region's outputs from its inputs.
 
-    Raises Mismatch if they also need a tensor that is no input and that no operator computes.
+    Raises Mismatch if they also need a tensor that is neither an input of the region nor computed by an operator.
     """
     members, pending = set[Bound](), list(region.outputs)
     while pending:

@@ -38,9 +38,9 @@ class _File(NamedTuple):
         return cls(path, description, is_output, folder, real_path.relative_to(folder).parts)
 
     def key(self) -> object:
-        """Return a key that is equal for files that may be the same.
+        """Return a key; paths with equal keys may lead to one file.
 
-        The names of such files may differ in case or Unicode normalization.
+        Such paths may differ in case or Unicode normalization.
         """
         stat = os.stat(self.folder)
         folder = (stat.st_dev, stat.st_ino) if stat.st_ino else str(self.folder)

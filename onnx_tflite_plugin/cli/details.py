@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def detail_rows(conversion: Conversion, seconds: Mapping[str, float]) -> list[Row]:
-    """Return the rows that ``-vv`` adds to those of ``-v``.
+    """Return the rows that ``-vv`` adds to the rows of ``-v``.
 
-    ``seconds``: the duration of each stage.
+    ``seconds``: stage -> duration.
     """
     report = conversion.report
     times = ", ".join(f"{stage} {1e3 * duration:.0f} ms" for stage, duration in seconds.items())
@@ -42,15 +42,15 @@ def _declined_lines(declined: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 def _operator_rows(conversion: Conversion) -> Iterator[Row]:
     """Yield a row per TFLite operator or fused group: handler, tensor, ONNX nodes.
 
-    The first row has the nodes that belong to no operator, by the part of their names that they share.
+    The first row counts the nodes without a TFLite operator, grouped by the common part of their names.
     """
-    from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_name
+    from onnx_tflite_plugin.graph.node_metadata import source_name, top_level_operators
 
     node_counts, handlers = count_nodes(conversion)
     names: dict[tuple[int, ...], str] = {}
     added_nodes: dict[str, Counter[str]] = {}
     for node in conversion.model.graph:
-        operators = converted_operators(node.metadata_props)
+        operators = top_level_operators(node.metadata_props)
         names.setdefault(operators, source_name(node.metadata_props))
         if not operators:
             added_nodes.setdefault((node.name or "").rpartition("/")[0], Counter())[node.op_type] += 1

@@ -198,7 +198,7 @@ def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
     if name is None:
         suggestion = did_you_mean(canonical_name(pack), names) or ";"
         raise UsageProblem(
-            f"no pack {pack!r} is installed{suggestion} installed packs: {', '.join(sorted(names.values()))}"
+            f"pack {pack!r} is not installed{suggestion} installed packs: {', '.join(sorted(names.values()))}"
         )
     contents = {kind: [row for row in installed[kind] if row["pack"] == name] for kind in (*_KINDS, "packs")}
     return {**contents, "warnings": [text for text in installed["warnings"] if _is_about(text, name)]}

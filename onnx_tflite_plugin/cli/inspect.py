@@ -220,9 +220,9 @@ def _format_missing(row: Mapping[str, Any]) -> str:
 
 
 def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names of inputs and of outputs, by tensor index.
+    """Return tensor index -> name, for the inputs and for the outputs.
 
-    They are names in the first signature of the main subgraph.
+    The names are those in the first signature of the main subgraph.
     """
     signature = next((entry for entry in contents["signatures"] if entry["subgraph"] == 0), None)
     indices_by_name = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])

@@ -29,7 +29,7 @@ _MAX_STAGE_BYTES = 200
 TERMINATION_SIGNALS = ("SIGTERM", "SIGHUP")
 _FORWARDED_SIGNALS = ("SIGINT", *TERMINATION_SIGNALS)
 _CRASH_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGKILL")
-"""Signals that end a process for its own faults, or for lack of memory. All others come from outside."""
+"""Signals that end a process for its own faults, or for lack of memory. Other signals come from outside."""
 _GRACE_SECONDS = 3.0
 """Seconds until a fork that was told to end is killed: a run of LiteRT or ONNX Runtime cannot be interrupted."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

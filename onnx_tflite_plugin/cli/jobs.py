@@ -223,7 +223,8 @@ def _expand_signatures(
             continue
         if job.output == STREAM:
             raise UsageProblem(
-                f"--signature {signature} writes {len(keys)} files; give an output file, from which their names are derived"
+                f"--signature {signature} writes {len(keys)} files, which stdout cannot hold; pass "
+                "OUTPUT.onnx: each file is then named OUTPUT.KEY.onnx"
             )
         for key in keys:
             output = job.output.with_name(f"{job.output.stem}.{safe_file_name(key)}.onnx")

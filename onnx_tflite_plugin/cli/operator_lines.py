@@ -64,13 +64,13 @@ def count_nodes(
     conversion: Conversion,
 ) -> tuple[dict[tuple[int, ...], Counter[str]], dict[tuple[int, ...], str]]:
     """Return node counts and handler names of the main graph, by source operators."""
-    from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler
+    from onnx_tflite_plugin.graph.node_metadata import source_handler, top_level_operators
 
     node_counts: dict[tuple[int, ...], Counter[str]] = {}
     handlers: dict[tuple[int, ...], str] = {}
     for node in conversion.model.graph:
         metadata = node.metadata_props
-        operators = converted_operators(metadata)
+        operators = top_level_operators(metadata)
         node_counts.setdefault(operators, Counter())[node.op_type] += 1
         handlers.setdefault(operators, source_handler(metadata)[0].rpartition(":")[2])
     return node_counts, handlers

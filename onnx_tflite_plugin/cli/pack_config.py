@@ -54,7 +54,7 @@ class Pack:
     def with_entry_points(self, entries: Mapping[str, str]) -> str:
         """Return the text of ``setup.cfg`` with one more entry point per group.
 
-        ``entries``: the new entry point of each group. Raises UsageProblem if the name of an entry point is taken.
+        ``entries``: group -> its new entry point. Raises UsageProblem if the name of an entry point is taken.
         """
         lines = self.text.splitlines()
         if _SECTION not in map(str.strip, lines):

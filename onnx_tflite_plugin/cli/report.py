@@ -34,7 +34,7 @@ from onnx_tflite_plugin.options import VerifyOptions
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from onnx_tflite_plugin.page.gather import Page
+    from onnx_tflite_plugin.page.content import Page
     from onnx_tflite_plugin.progress import Progress
     from onnx_tflite_plugin.report import Report
 
@@ -65,7 +65,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
         set_failure_output(note=command_files.note)
     wrap = isolate_command()
     from onnx_tflite_plugin.graph.serialized import read_onnx
-    from onnx_tflite_plugin.page.gather import gather
+    from onnx_tflite_plugin.page.content import collect_page_data
     from onnx_tflite_plugin.source import read_bytes
 
     model = read_onnx(onnx)
@@ -73,7 +73,9 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
     with show_progress(f"reading {onnx.name}") as show_stage, redirect_stdout_to_stderr():
         content, progress = read_bytes(tflite), wrap(show_stage)
         if as_json:
-            page = gather(content, model, tflite.name, onnx_name=onnx.name, options=verify_options, progress=progress)
+            page = collect_page_data(
+                content, model, tflite.name, onnx_name=onnx.name, options=verify_options, progress=progress
+            )
         else:
             page = write_page(output, content, model, tflite.name, None, progress, verify_options, onnx_name=onnx.name)
     exit_code = DIFFERS if page.wrong else INCONCLUSIVE if page.verdict.startswith("inconclusive: ") else 0
@@ -131,9 +133,11 @@ def write_page(
 
     ``report``: the report of the conversion, if available.
     """
-    from onnx_tflite_plugin.page.gather import gather
+    from onnx_tflite_plugin.page.content import collect_page_data
     from onnx_tflite_plugin.page.html import html
 
-    page = gather(tflite, onnx, title, report=report, onnx_name=onnx_name, options=options, progress=progress)
+    page = collect_page_data(
+        tflite, onnx, title, report=report, onnx_name=onnx_name, options=options, progress=progress
+    )
     files.write(files.resolve_output_path(output), html(page).encode())
     return page

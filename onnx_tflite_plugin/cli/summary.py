@@ -86,8 +86,8 @@ def next_row(
 ) -> Row:
     """Return the row with the next commands.
 
-    ``model``: the path of the converted file; None for stdin. ``options``: for each next command, the options of this
-    command to repeat.
+    ``model``: the path of the converted file; None for stdin. ``options``: next command ->
+    options of this command to repeat.
     """
     run_hint = "convert -v prints the Python lines that run the model"
     if model is None:
@@ -275,7 +275,7 @@ _ROUNDING = {
     "fast_dynamic_quantization": "dynamic quantization with one activation scale per tensor; LiteRT uses one per row or image, "
     "which is the same for a single row or image",
 }
-"""Texts about operators of dynamic quantization, by the trait of the target that they require."""
+"""Trait of the target -> text about the operators of dynamic quantization that require it."""
 
 
 def _rounding_lines(report: Report) -> Iterator[str]:

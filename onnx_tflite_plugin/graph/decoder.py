@@ -43,7 +43,7 @@ class Decoder(NamedTuple):
     slots: int
 
     def position_inputs(self, start: int, count: int) -> dict[str, Array]:
-        """Return consecutive positions from ``start`` and causal masks, by input name."""
+        """Return input name -> consecutive positions from ``start``, or a causal mask."""
         positions = start + np.arange(count)
         allowed = np.arange(self.slots) <= positions[:, None]
         inputs: dict[str, Array] = {self.positions: positions.astype(np.int32)}

@@ -115,7 +115,7 @@ def remove_origin(metadata: MutableMapping[str, str]) -> None:
         metadata.pop(key, None)
 
 
-def write_authored(metadata: MutableMapping[str, str], facts: Mapping[str, Any]) -> None:
+def write_author_metadata(metadata: MutableMapping[str, str], facts: Mapping[str, Any]) -> None:
     """Write the author's description of a model.
 
     ``facts``: name, description, version, author and license of the model. Per input and output: name, quantization
@@ -126,7 +126,7 @@ def write_authored(metadata: MutableMapping[str, str], facts: Mapping[str, Any])
         metadata[_SOURCE] = json.dumps(present)
 
 
-def read_authored(metadata: Mapping[str, str]) -> dict[str, Any]:
+def read_author_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return the author's description; empty if there is none.
 
     Raises ValueError if the text is malformed.
@@ -188,13 +188,13 @@ def read_lengths(metadata: Mapping[str, str]) -> dict[str, int]:
 
 
 def write_renames(metadata: MutableMapping[str, str], renames: Mapping[str, str]) -> None:
-    """Write the new names of graph inputs and outputs by their old names, if any."""
+    """Write the mapping TFLite name -> new name of graph inputs and outputs, if any."""
     if renames:
         metadata[_RENAMED] = json.dumps(dict(renames))
 
 
 def read_renames(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return the new names of graph inputs and outputs by their old names."""
+    """Return TFLite name -> new name of graph inputs and outputs."""
     return {old: str(new) for old, new in _read_object(metadata, _RENAMED).items()}
 
 

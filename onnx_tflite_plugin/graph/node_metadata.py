@@ -18,12 +18,18 @@ def node_props(
 ) -> dict[str, str]:
     """Return the metadata of a node.
 
-    ``operators``: (subgraph, operator) of each TFLite operator that it was lowered from, preceded by the calls that
-    contain it. ``handler``, ``pack``: the handler that lowered it, and its pack. ``name``: the operator's name in
-    TFLite. ``assumed``: (subgraph, tensor) of each operand whose values the handler makes an assumption about.
+    ``operators``: (subgraph, operator) of each TFLite operator from which the node was lowered. An operator of a called
+    subgraph comes after its calls. ``handler``, ``pack``: the handler that lowered it, and its pack. ``name``: the
+    operator's name in TFLite. ``assumed``: (subgraph, tensor) of each operand about whose values the handler makes
+    assumptions.
     """
-    texts = _join_locations(operators)
-    props = {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
+    operator_text = _join_locations(operators)
+    props = {
+        PREFIX + "operators": operator_text,
+        PREFIX + "handler": handler,
+        PREFIX + "pack": pack,
+        PREFIX + "name": name,
+    }
     return props | ({_ASSUMED: text} if (text := _join_locations(assumed)) else {})
 
 
@@ -42,21 +48,21 @@ def source_operators(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]
 
 
 def assumed_tensors(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
-    """Return (subgraph, tensor) of the operands whose values the handler assumed."""
+    """Return (subgraph, tensor) of operands about whose values the handler assumes facts."""
     return _split_locations(metadata.get(_ASSUMED, ""))
 
 
-def converted_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the operators in the converted subgraph that a node was lowered from.
+def top_level_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the top-level operators from which a node was lowered.
 
-    An operator of a called subgraph is replaced by its call.
+    They are in the converted subgraph: the call stands for an operator of a called subgraph.
     """
     operators = source_operators(metadata)
     return tuple(index for subgraph, index in operators if subgraph == operators[0][0])
 
 
-def fused_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the operators that a node was lowered from, without their callers."""
+def innermost_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the operators from which a node was lowered, without the calls."""
     operators = source_operators(metadata)
     return tuple(index for subgraph, index in operators if subgraph == operators[-1][0])
 
@@ -66,9 +72,9 @@ def replace_locations(
     tensors: Mapping[tuple[int, int], tuple[int, int]],
     operators: Mapping[tuple[int, int], tuple[int, int]],
 ) -> None:
-    """Replace the locations of the tensor and the operators.
+    """Replace the tensor and operator locations in the metadata of a value or a node.
 
-    The location of a tensor is kept if it is not in the mapping; that of an operator is removed.
+    A tensor location that is not in ``tensors`` is kept. An operator location that is not in ``operators`` is removed.
     """
     value = read_tensor("", metadata)
     if value is not None and (value.subgraph, value.tensor) in tensors:

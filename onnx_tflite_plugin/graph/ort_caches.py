@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.model import Array
 class BoundCaches:
     """Runs of a session with bound caches.
 
-    ``pairs``: for each input, the output with its next value. ``in_place``: the model writes into the memory
+    ``pairs``: cache input -> output with its next value. ``in_place``: the model writes into the memory
     of the input; otherwise two buffers per cache alternate.
     """
 
@@ -22,9 +22,9 @@ class BoundCaches:
         self._spare: dict[str, Any] = {}
 
     def run(self, inputs: Mapping[str, Array], caches: MutableMapping[str, Any], outputs: Sequence[str]) -> list[Any]:
-        """Return the values of the outputs, and replace ``caches`` by their next values.
+        """Return the values of the outputs, and update ``caches`` to their next values.
 
-        ``caches``: arrays or values by input name.
+        ``caches``: input name -> array or OrtValue.
         """
         from onnxruntime import OrtValue
 

@@ -13,7 +13,7 @@ ONE_THREAD_BYTES = 2**20
 """Maximum bytes of intermediate tensors for which one thread is used.
 
 Models of 0.1 to 0.8 MiB (keyword spotting, wake words at 96 pixels: 0.1 to 0.4 ms) are as fast with one thread as with two
-spinning threads. With two threads that do not spin, they take 1.3 to 1.5 times as long.
+spinning threads. With two threads that do not spin, they take 1.3 to 1.5 times as long as with one thread.
 """
 NO_REUSE_BYTES = 2**26
 """Maximum bytes of intermediate tensors that are all kept in memory at once.

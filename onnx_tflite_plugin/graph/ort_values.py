@@ -11,7 +11,7 @@ import numpy as np
 
 from onnx_tflite_plugin.source.model import Array
 
-# ONNX Runtime's name: (dtype, number in TensorProto.DataType).
+# ONNX Runtime's name -> (dtype, number in TensorProto.DataType)
 UNKNOWN_TO_NUMPY: Mapping[str, tuple[Any, int]] = {
     "bfloat16": (ml_dtypes.bfloat16, 16),
     "float8e4m3fn": (ml_dtypes.float8_e4m3fn, 17),
@@ -25,12 +25,12 @@ _BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 def dtype_of(info: Any) -> str:
-    """Return the dtype of an input or output, named as in ONNX Runtime: ``float``."""
+    """Return the dtype of an input or output in ONNX Runtime, for example ``float``."""
     return str(info.type).removeprefix("tensor(").removesuffix(")")
 
 
 def to_value(array: Array, dtype: str) -> Any:
-    """Return an array as OrtValue. ``dtype``: ONNX Runtime's name."""
+    """Return an array as an OrtValue. ``dtype``: ONNX Runtime's name."""
     from onnxruntime import OrtValue
 
     special_dtype = UNKNOWN_TO_NUMPY.get(dtype)
@@ -43,12 +43,12 @@ def to_value(array: Array, dtype: str) -> Any:
 
 
 def from_value(value: Any, dtype: str) -> Array:
-    """Return the array of an OrtValue. For dtypes that NumPy lacks, read its memory."""
+    """Return the array of an OrtValue. Read the memory for dtypes that NumPy lacks."""
     if dtype not in UNKNOWN_TO_NUMPY:
         return np.asarray(value.numpy())
     dtype_in_numpy = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])
-    count = _value_bytes(value, dtype)
-    stored = np.frombuffer(ctypes.string_at(value.data_ptr(), count) if count else b"", np.uint8)
+    size = _size_in_bytes(value, dtype)
+    stored = np.frombuffer(ctypes.string_at(value.data_ptr(), size) if size else b"", np.uint8)
     if bits := _BITS.get(dtype):
         elements = (stored[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)) & (1 << bits) - 1
         flat: Array = elements.reshape(-1)[: int(np.prod(value.shape()))]
@@ -59,8 +59,8 @@ def from_value(value: Any, dtype: str) -> Array:
     return np.array(stored.view(dtype_in_numpy).reshape(value.shape()))
 
 
-def _value_bytes(value: Any, dtype: str) -> int:
-    """Return the bytes of the value's memory; ONNX Runtime reports them since 1.23."""
+def _size_in_bytes(value: Any, dtype: str) -> int:
+    """Return the size of a value in bytes; ONNX Runtime reports it since 1.23."""
     if hasattr(value, "tensor_size_in_bytes"):
         return int(value.tensor_size_in_bytes())
     bits = _BITS.get(dtype) or 8 * np.dtype(UNKNOWN_TO_NUMPY[dtype][0]).itemsize

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_metadata import top_level_operators
 from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def random_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 def random_operators(graph: GraphProto) -> frozenset[int]:
     """Return the indices of TFLite operators with nodes that generate random numbers."""
-    return frozenset(index for node in random_nodes(graph) for index in converted_operators(props(node.metadata_props)))
+    return frozenset(index for node in random_nodes(graph) for index in top_level_operators(props(node.metadata_props)))
 
 
 def _is_random(node: NodeProto) -> bool:

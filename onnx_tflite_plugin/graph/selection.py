@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_metadata import top_level_operators
 from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def selecting_operators(graph: GraphProto) -> frozenset[int]:
     """
     choices = _implementation_choices(graph)
     nodes = (node for node in graph.node if _is_selecting(node) and choices.isdisjoint(node.output))
-    return frozenset(index for node in nodes for index in converted_operators(props(node.metadata_props)))
+    return frozenset(index for node in nodes for index in top_level_operators(props(node.metadata_props)))
 
 
 def _is_selecting(node: NodeProto) -> bool:
@@ -54,4 +54,4 @@ def _implementation_choices(graph: GraphProto) -> set[str]:
 
 
 def _operators(node: NodeProto) -> Collection[int]:
-    return converted_operators(props(node.metadata_props))
+    return top_level_operators(props(node.metadata_props))

@@ -75,15 +75,15 @@ class _Manager(pluggy.PluginManager):
 class Hooks:
     """All plugins of one host: hooks of packs, and handlers that claim operators.
 
-    ``warn``: called for each skipped hook. ``failures``: failures of hooks, by pack.
+    ``warn``: called for each skipped hook. ``failures``: pack -> failures of its hooks.
     """
 
     def __init__(self, options: Mapping[str, Any], warn: Callable[[str], None]) -> None:
         self.options, self.warn = options, warn
         self.failures: dict[str, list[Failed]] = {}
-        self._skipped: dict[tuple[str, str], Failed] = {}  # (name of a hook, pack) → failure
-        self._code_by_plugin: dict[str, str] = {}  # for handlers only: plugin name → operator
-        self._cached: dict[tuple[str, str], Sequence[Hook]] = {}  # (name of a hook, operator) → implementations
+        self._skipped: dict[tuple[str, str], Failed] = {}  # (name of a hook, pack) -> failure
+        self._code_by_plugin: dict[str, str] = {}  # for handlers only: plugin name -> operator
+        self._cached: dict[tuple[str, str], Sequence[Hook]] = {}  # (name of a hook, operator) -> implementations
         self._manager = _Manager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
 

@@ -366,5 +366,5 @@ def _pack_names(packs: str | Iterable[str]) -> set[str]:
 
 
 def _version_reason(offer: Offer) -> str:
-    remedy = f"update it, or write {PIN} in its install_requires and install it again"
+    remedy = f"update {offer.pack}, or write {PIN} in its install_requires and install it again"
     return f"it requires onnx-tflite-plugin {offer.unmet}, but version {VERSION} is installed; {remedy}"

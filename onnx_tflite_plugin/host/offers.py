@@ -36,7 +36,7 @@ class Offer:
     """One entry point, not loaded yet.
 
     ``unmet``: the pack's requirement on this project that this version does not meet. ``version_problem``: a message if
-    the requirement also admits versions with a different API.
+    the requirement also allows versions with a different API.
     """
 
     code: str
@@ -285,7 +285,7 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
     if unlisted is not None:
         return (
             f"lists {', '.join(sorted(needs))}, but one pattern of {fusion.name} consists only of {', '.join(sorted(unlisted))}. "
-            "Models with that pattern would not load the fusion; also list one of its operators"
+            "Models with that pattern would not load the fusion; also list an operator of the pattern"
         )
     superfluous = needs.difference(*(pattern.codes() for pattern in fusion.patterns))
     return (
@@ -317,7 +317,7 @@ def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION)
         return ""
     is_required = any(canonical_name(text[: len(BUILTIN)]) == BUILTIN for text in requirements)
     fact = (
-        f"its requirement on {BUILTIN} also admits version {next_version}"
+        f"its requirement on {BUILTIN} also allows version {next_version}"
         if is_required
         else f"it does not require a version of {BUILTIN}, so version {next_version} would also load it"
     )

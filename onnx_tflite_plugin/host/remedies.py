@@ -38,7 +38,9 @@ def describe_remedies(without_handler: Sequence[Operator], unsupported: Sequence
     pronoun = "it" if len(codes) == 1 else "them"
     count_text = f", …, {len(codes)} in all" if len(codes) > _MAX_CODES else ""
     further_options = ", ".join(f"--op {code}" for code in codes[1:_MAX_CODES])
-    further_runs = f"; repeat the command with {further_options}{count_text}" if further_options else ""
+    further_runs = (
+        f"; run it again for each of the other operators: {further_options}{count_text}" if further_options else ""
+    )
     pack = (
         f"an op pack can convert {pronoun}; create one with: onnx-tflite new-pack DIR --op {codes[0]}, "
         f"and --like KIND if the operator is not elementwise{further_runs}"

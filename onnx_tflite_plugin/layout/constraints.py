@@ -180,8 +180,8 @@ def _implicit_letters(op: Operator, declaration: Implicit, axes: str) -> dict[in
     for slot, slot_letters in letters.items():
         if "..." in slot_letters:
             raise AxesError(
-                f"slot {slot}: layout=Implicit requires the layout {declaration.onnx[slot]!r}, whose letters are not in the axes "
-                f"{' '.join(slot_letters)!r}; write the letter of each axis in place of '...'"
+                f"slot {slot}: layout=Implicit requires the layout {declaration.onnx[slot]!r}, but the axes "
+                f"{' '.join(slot_letters)!r} do not name its letters; write the letter of each axis in place of '...'"
             )
         if len(slot_letters) != op[slot].rank:
             raise RankError(f"slot {slot}: axes {' '.join(slot_letters)!r} do not fit a tensor of rank {op[slot].rank}")

@@ -53,7 +53,7 @@ class Endpoint(NamedTuple):
     def pin(self, numbers: Mapping[TensorLayout, int]) -> labeling.Pin:
         """Return the solver's pin.
 
-        ``numbers``: the key of each layout, as a number.
+        ``numbers``: layout -> its number in the solver.
         """
         return labeling.Pin(self.variable, tuple(numbers[layout] for layout in self.layouts))
 

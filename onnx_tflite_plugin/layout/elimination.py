@@ -19,9 +19,9 @@ Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]
 def elimination_order(
     sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], limit: int, work: Work
 ) -> list[int] | None:
-    """Return the variables in elimination order: first those with few neighbors.
+    """Return the variables in elimination order: variables with few neighbors first.
 
-    Neighbors share a table. ``sizes``: number of labels per variable. ``scopes``: the variables of each table. Return
+    Neighbors share a table. ``sizes``: variable -> number of labels. ``scopes``: the variables of each table. Return
     None if a table would have more than ``limit`` entries, or if the elimination takes more than the remaining
     ``work``.
     """

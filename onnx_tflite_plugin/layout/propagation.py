@@ -23,7 +23,7 @@ MAX_CANDIDATES = 12  # heuristic: candidate layouts per operator; the transposes
 class InterfaceLayouts(NamedTuple):
     """Layouts of graph inputs and outputs.
 
-    ``fixed``: layouts by tensor. ``free``: tensors that may follow the plan.
+    ``fixed``: tensor -> layout. ``free``: tensors that may follow the plan.
     """
 
     fixed: Mapping[Tensor, TensorLayout]

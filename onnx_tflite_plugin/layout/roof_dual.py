@@ -26,7 +26,7 @@ from onnx_tflite_plugin.layout.maxflow import Network, Work, WorkLimitReached
 FALSE, TRUE = 0, 1
 """Constant literals. Variable k = 1, 2, .. has the literals 2k ("is false") and 2k + 1 ("is true")."""
 Terms = dict[tuple[tuple[int, ...], int], int]
-"""Nonnegative cost of each term, by (a_1 .. a_k) and b. The a_i are sorted literals of different variables."""
+"""((a_1 .. a_k), b) -> nonnegative cost of this term. The a_i are sorted literals of different variables."""
 
 
 def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Work) -> tuple[list[bool], int]:

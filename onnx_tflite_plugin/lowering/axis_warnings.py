@@ -29,7 +29,7 @@ def axis_warnings(
             continue
         yield (
             f"--input-shape {name}: the channels of the model are axis {axis}, whose size changes from {file_dims[axis]} to "
-            f"{tensor.dims[axis]}; if the sizes are meant as channels first, give them in the order of the file, "
+            f"{tensor.dims[axis]}; if you meant a channels-first shape, pass the sizes in the order of the file, "
             f"{_letters(tensor)}, and add --channels-first"
         )
     tensors = [*zip(names.inputs, main.inputs, strict=True), *zip(names.outputs, main.outputs, strict=True)]

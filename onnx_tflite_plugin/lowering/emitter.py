@@ -31,7 +31,7 @@ ROLES, NOTE = "onnx_tflite_plugin.roles", "onnx_tflite_plugin.note"
 CONVERTS_LAYOUT = "onnx_tflite_plugin.converts_layout"
 """Keys in the ``meta`` of nodes. ``meta`` is not written to the file.
 
-``ROLES``: the roles of operands by slot. ``NOTE``: the handler's note. ``CONVERTS_LAYOUT``: marks the Transposes of the
+``ROLES``: slot -> role of the operand. ``NOTE``: the handler's note. ``CONVERTS_LAYOUT``: marks the Transposes of the
 layout plan.
 """
 

@@ -161,7 +161,7 @@ def interface_layouts(
 ) -> InterfaceLayouts:
     """Return the layouts of graph inputs and outputs.
 
-    ``layouts``: requested layouts by name. All other tensors keep the file's layout. ``plan_all``: the layout plan
+    ``layouts``: name -> requested layout. All other tensors keep the file's layout. ``plan_all``: the layout plan
     chooses their layouts instead. ``plan_caches``: the layout plan chooses the layouts of caches. ``channels_first``:
     the last axis of each rank-4 tensor becomes its second axis; a layout requested by name takes precedence. Raises
     UnsupportedOption for a name that the model does not have, and for letters that are not a permutation of the

@@ -59,7 +59,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     if not isinstance(value, ir.Value):
         remedy = "make constants with ctx.constant_value"
         if isinstance(value, np.ndarray) and value.dtype == object:
-            remedy = "emit it with ctx.ops: NumPy cannot compute with values"
+            remedy = "a NumPy function was applied to an ONNX value; use ctx.ops instead"
         raise WrongResult(f"the lowering returned {describe(value)} for output {k}, not a value; {remedy}")
     if not ctx.scope.emitter.is_registered(value):
         raise WrongResult(f"the lowering returned {value.name!r} for output {k}, which is not a value of this model")

@@ -92,7 +92,7 @@ class Signature(NamedTuple):
     """Operands and outputs of a schema; the last operand or output may repeat.
 
     ``min_inputs`` and ``max_inputs``: number of operands. ``inputs`` and ``outputs``: type names. ``homogeneous``: True
-    for variadic outputs of one dtype. ``single_dtypes``: the dtype of each type name that allows only one.
+    for variadic outputs of one dtype. ``single_dtypes``: type name that allows one dtype -> this dtype.
     ``required``: True for operands that a node must have. ``optional``: True for outputs that a node may omit.
     """
 

@@ -120,7 +120,7 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
 def _similar_names(name: str, interface_names: Iterable[str], tensor_names: Iterable[str]) -> list[str]:
     """Return up to three similar names.
 
-    Names that begin with the given text come first, then names of the interface that it abbreviates.
+    Names that begin with ``name`` come first, then names of inputs and outputs that ``name`` abbreviates.
     """
     inputs_and_outputs = [*interface_names]
     names = dict.fromkeys([*inputs_and_outputs, *tensor_names])

@@ -38,9 +38,9 @@ MAX_TRIED_RANK = 6
 class ShapeDerivation:
     """Derivation of the shapes of a model's tensors.
 
-    ``message``: the first line of an error. ``remedy``: the first remedy in an error. ``named_sizes``: stored sizes of
-    named dynamic dimensions. ``replaced_operators``: replacements of operators that store a dynamic size in a constant
-    or option. ``subgraph_shapes``: the shapes of tensors in called subgraphs, by subgraph index.
+    ``message``: the first line of an error. ``remedy``: the first remedy in an error. ``named_sizes``: name of a
+    dynamic dimension -> stored size. ``replaced_operators``: replacements of operators that store a dynamic size in a constant
+    or option. ``subgraph_shapes``: index of a called subgraph -> shapes of its tensors.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ShapeDerivation:
     ) -> dict[Tensor, Dims]:
         """Return the shapes of the resized inputs and of tensors that depend on them.
 
-        ``batches``: for each sample size of axis 0, the stored size that it replaces. Raises
+        ``batches``: sample size of axis 0 -> stored size that it replaces. Raises
         UnsupportedOperator for the first operator whose output shapes cannot be derived.
         """
         self.batches, self.subgraph_shapes = batches or {}, {}

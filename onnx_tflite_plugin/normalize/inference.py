@@ -92,7 +92,7 @@ _UNEQUAL = re.compile(r"Can't merge shape info\..*Inferred=(\d+) Declared=(\d+) 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
     """Return the shapes of the graph's outputs.
 
-    ``sizes``: sizes of graph inputs, by name and axis. Raises Refusal if the sizes contradict an operator, or if a size
+    ``sizes``: (graph input, axis) -> size. Raises Refusal if the sizes contradict an operator, or if a size
     is negative because a window is larger than its image.
     """
     input_sizes = sizes or {}

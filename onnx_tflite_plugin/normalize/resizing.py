@@ -34,7 +34,7 @@ def resize_inputs(
 ) -> tuple[Model, NamedAxes]:
     """Return the model with the requested shapes of graph inputs, and its named axes.
 
-    ``shapes``: by input name; a size that is a name is dynamic. ``batch``: makes axis 0 dynamic. Raises
+    ``shapes``: input name -> requested shape; a size that is a name is dynamic. ``batch``: makes axis 0 dynamic. Raises
     UnsupportedOption for a name or rank that the model does not have, UnsupportedOperator if shapes cannot be derived.
     """
     model = complete_shapes(model, host)

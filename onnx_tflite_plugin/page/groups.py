@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.disjoint_sets import DisjointSets
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler
+from onnx_tflite_plugin.graph.node_metadata import source_handler, top_level_operators
 from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.source.model import Operator
@@ -40,7 +40,7 @@ class Group:
         return self.operators[0].index
 
     @property
-    def place(self) -> str:
+    def operator_range(self) -> str:
         """Return the numbers of the operators: ``3–14``."""
         return format_ranges([op.index for op in self.operators])
 
@@ -63,7 +63,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
     nodes_by_source: list[tuple[int, NodeProto]] = []
     for node in onnx.graph.node:
         metadata = props(node.metadata_props)
-        sources = converted_operators(metadata)
+        sources = top_level_operators(metadata)
         if not sources:
             continue
         nodes_by_source.append((sources[0], node))
@@ -85,9 +85,9 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
     return sorted(groups, key=lambda group: group.operators[-1].index)
 
 
-def unowned_nodes(onnx: onnx.ModelProto) -> tuple[list[str], list[str]]:
-    """Return the types of nodes of no operator, and of nodes in their inner graphs."""
-    nodes = [node for node in onnx.graph.node if not converted_operators(props(node.metadata_props))]
+def nodes_without_operator(onnx: onnx.ModelProto) -> tuple[list[str], list[str]]:
+    """Return the types of nodes without a TFLite operator, and of their inner nodes."""
+    nodes = [node for node in onnx.graph.node if not top_level_operators(props(node.metadata_props))]
     return [node.op_type for node in nodes], [op_type for node in nodes for op_type in _inner_nodes(node)]
 
 

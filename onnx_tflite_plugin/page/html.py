@@ -6,7 +6,7 @@ import json
 from html import escape
 from importlib.resources import files
 
-from onnx_tflite_plugin.page.gather import Page
+from onnx_tflite_plugin.page.content import Page
 
 _SCRIPTS = ("vendor/dagre.min.js", "vendor/cytoscape.min.js", "network.js", "measurements.js", "page.js")
 _LICENSES = ("vendor/cytoscape.LICENSE", "vendor/dagre.LICENSE")

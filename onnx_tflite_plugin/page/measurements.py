@@ -31,9 +31,9 @@ class Measurements:
     """Result of comparing and timing both models.
 
     ``errors``: a row for each tensor, in execution order. ``verdict``: the verdict in one line. ``differs``: the models
-    differ. ``seconds``: seconds per run, by operator. ``unowned_seconds``: seconds per run in nodes that were lowered from
-    no operator. ``outputs``: a row for each compared output. ``notes``: notes of the verification. ``operators``: the
-    number of compared operators. ``runtimes``: seconds per run of each runtime in one thread; empty if not measured.
+    differ. ``seconds``: operator index -> seconds per run. ``unowned_seconds``: seconds per run in nodes without
+    a TFLite operator. ``outputs``: a row for each compared output. ``notes``: notes of the verification. ``operators``: the
+    number of compared operators. ``runtimes``: runtime -> seconds per run in one thread; empty if not measured.
     """
 
     errors: Sequence[Mapping[str, Any]]
@@ -114,7 +114,7 @@ def _output_rows(verification: Verification, names: Sequence[str]) -> list[dict[
 def _notes(verification: Verification) -> Iterator[str]:
     """Yield the lines of a verification that do not describe a single output."""
     if verification.diverging:
-        yield f"first difference with LiteRT's values as inputs: {verification.diverging.text}"
+        yield f"first tensor that differs when each operator gets LiteRT's values: {verification.diverging.text}"
     yield from (*verification.end_to_end, *verification.reasons[1:], *verification.notes)
 
 

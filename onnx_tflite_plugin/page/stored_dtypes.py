@@ -27,7 +27,7 @@ def onnx_dtype(elem_type: int) -> str:
 
 
 def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
-    """Return the known dtypes of tensors in the ONNX model, by tensor index.
+    """Return tensor index -> dtype in the ONNX model, if known.
 
     A quantized tensor without a value in the ONNX model counts as float32 if another quantized tensor is float there.
     """

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_metadata import top_level_operators
 from onnx_tflite_plugin.page.groups import all_graphs, nodes_with_container
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def transpose_rows(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
             "perm": ", ".join(str(axis) for a in node.attribute if a.name == "perm" for axis in a.ints),
             "shape": shape,
             "elements": prod(shape) if shape is not None and is_static else None,
-            "operators": list(converted_operators(props(node.metadata_props))),
+            "operators": list(top_level_operators(props(node.metadata_props))),
             "inside": container,
         }
 

@@ -79,8 +79,8 @@ def graph_values(
 ) -> tuple[GraphValue, ...]:
     """Return the graph inputs or outputs of a finished model, without its states.
 
-    ``names``: names of the graph inputs or outputs. ``tensors``: the converted tensor of each name.
-    ``file_tensors``: the same tensors before a change of the quantization.
+    ``names``: names of the graph inputs or outputs. ``tensors``: their converted tensors.
+    ``file_tensors``: these tensors before a change of the quantization.
     """
     by_name = {str(value.name): value for value in values}
     return tuple(

@@ -94,7 +94,7 @@ def attention_hints(
 def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, nodes: Mapping[str, int]) -> list[str]:
     """Return a hint about ``--target generic`` if a readable model would be smaller.
 
-    ``nodes``: number of nodes by operator, with its domain.
+    ``nodes``: ONNX operator, with its domain -> number of nodes.
     """
     if options.optimize != "readable" or target.name == "generic":
         return []

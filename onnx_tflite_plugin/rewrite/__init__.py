@@ -1,7 +1,7 @@
 """Rewrite rules for a finished ONNX model.
 
-Each target lists the rules to apply. Most rules only make the model faster; without the others, a runtime fails or computes inexact
-results.
+Each target lists the rules to apply. Most rules only make the model faster. Without the remaining rules, a runtime fails or computes
+inexact results.
 """
 
 from __future__ import annotations

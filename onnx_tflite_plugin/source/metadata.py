@@ -116,7 +116,7 @@ def _read_tensor(table: Table, archive_files: _ArchiveFiles) -> TensorMetadata:
 
 
 class _ArchiveFiles:
-    """The files in the zip archive after a model: contents and sizes, by name.
+    """The files in the zip archive after a model: name -> content and size.
 
     A file that is too large has no content.
     """

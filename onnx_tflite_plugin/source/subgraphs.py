@@ -57,8 +57,8 @@ class _RawOperator(NamedTuple):
 class _Origins(NamedTuple):
     """Origin of each tensor's value.
 
-    ``available``: True for a tensor that has a value before any operator runs. ``producers``: the index of the operator
-    that computes a tensor, by tensor index.
+    ``available``: True for a tensor that has a value before any operator runs. ``producers``: tensor index -> index of
+    the operator that computes the tensor.
     """
 
     tensors: tuple[Tensor, ...]

@@ -43,7 +43,7 @@ def read_tensors(
         is_variable = table.flag("is_variable")
         data = _read_data(table, dtype, shape, buffers)
         if data is not None and is_variable:
-            raise table.invalid("buffer", "a variable tensor cannot hold stored data", REFUSED)
+            raise table.invalid("buffer", "the tensor is a variable, but has a data buffer", REFUSED)
         if data is None and 0 in dims and None not in dims and not is_variable and index not in runtime_tensors:
             # A tensor without elements needs no stored data, and is a constant if nothing computes it.
             data = buffers.constant((0, 0), table, dtype, shape) if dtype not in HANDLES else None

@@ -13,7 +13,7 @@ _SUB_BYTE = frozenset({"int4", "uint4", "int2"})
 ONNXRUNTIME = Target(
     name="onnxruntime",
     opsets=(13, 18, 26),
-    # Only uint8 activations with int8 weights are fused. With int8 activations, networks take 1.79 times as long.
+    # Only uint8 activations with int8 weights are fused. With int8 activations, networks take 1.79 times as long as with uint8.
     storage={"int8": ("uint8", 128)},
     # Integer kernels support only int8 weights; int4 and int2 would be dequantized in every run, or not load.
     weights={"uint8": ("int8", -128), "int4": ("int8", 0), "int2": ("int8", 0)},
@@ -49,9 +49,9 @@ ONNXRUNTIME = Target(
     channel_blocked_operators=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),
     # A streaming network has 16 Transposes in 60 nodes with channels-first states, and 2 in 46 nodes with channels last.
     channels_last=frozenset({"uint8"}),
-    # The blocked layout supports only images. As sequences, float convolutions take 1.03 to 1.9 times as long, and depthwise
-    # convolutions up to 4.6 times. Int8 convolutions and operators between them take 0.76 to 1.01 times as long. int16 is
-    # computed in float.
+    # The blocked layout supports only images. Times of a sequence relative to an image with a unit axis: 1.03 to 1.9 for float
+    # convolutions, up to 4.6 if they are depthwise, 0.76 to 1.01 for int8 convolutions with the operators between them. int16
+    # is computed in float.
     keeps_unit_axes=frozenset({"float32", "int16"}),
     # At 64x64x32 float32, Softmax takes 0.084 ms over the last axis and 1.05 ms over axis 1. At 8 kB per microsecond, this
     # is a price of 15 bytes per byte of the operand. The other prices are measured in the same way. On AVX2, the prices are

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import converted_operators, fused_operators, source_handler
+from onnx_tflite_plugin.graph.node_metadata import innermost_operators, source_handler, top_level_operators
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, of_pack
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantizes_values
@@ -38,7 +38,7 @@ def is_caused_by_fusion(
 ) -> bool:
     """True if failing outputs agree without ONNX Runtime's graph optimizations.
 
-    Submodels do not show such errors. ``litert_outputs``: the outputs of each run, by kernel set.
+    Submodels do not show such errors. ``litert_outputs``: kernel set -> outputs of each run.
     """
     # a fusion changes how values are rounded, so it cannot change integers, booleans or text
     has_rounding_error = any(not output.ok and output.unit != "value" for output in outputs)
@@ -68,8 +68,8 @@ def describe_pack_fusions(
     for node in proto.graph.node:
         metadata = props(node.metadata_props)
         handler, pack = source_handler(metadata)
-        is_differing = not {*converted_operators(metadata)}.isdisjoint(differing)
-        if pack not in ("", BUILTIN) and is_differing and len(members := fused_operators(metadata)) > 1:
+        is_differing = not {*top_level_operators(metadata)}.isdisjoint(differing)
+        if pack not in ("", BUILTIN) and is_differing and len(members := innermost_operators(metadata)) > 1:
             replaced_operators.setdefault((handler, pack), set()).update(members)
     handlers = {(fusion.handler.name, pack) for pack, fusion in fusions()} if replaced_operators else set()
     return tuple(

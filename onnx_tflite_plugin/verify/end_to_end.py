@@ -33,7 +33,7 @@ def explain_errors(
     """Return lines about outputs that differ: the error, the cause, the next step.
 
     There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the
-    comparisons that the verdict is based on. ``litert_outputs``: the outputs of each run, by kernel set. ``has_data``: the user gave
+    comparisons that the verdict is based on. ``litert_outputs``: kernel set -> outputs of each run. ``has_data``: the user gave
     inputs.
     """
     exceeding_outputs = _exceeding_outputs(outputs, accepted)

@@ -170,7 +170,7 @@ def _adapt_texts(verification: Verification) -> Verification:
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
     """Return the items that a joined model shares with each signature.
 
-    Keys are those of signatures. Return an empty mapping if the signatures cannot be joined.
+    Keys are signature keys. Return an empty mapping if the signatures cannot be joined.
     """
     host = host or Host()
     try:

@@ -94,7 +94,7 @@ class Verification:
             if output is not diverging
         ]
         if self.diverging:
-            lines.append(f"  first difference with LiteRT's values as inputs: {self.diverging.text}")
+            lines.append(f"  first tensor that differs when each operator gets LiteRT's values: {self.diverging.text}")
         notes = [*self.end_to_end, *self.reasons[1:], *self.notes]
         return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
@@ -147,7 +147,7 @@ class Verification:
 def merge_verifications(by_signature: Mapping[str, Verification]) -> Verification:
     """Return the verdict on a joined model from the verdicts on its signatures.
 
-    ``by_signature``: the verification of each signature, by key.
+    ``by_signature``: signature key -> verification.
     """
 
     def prefix_texts(texts_of: Callable[[Verification], tuple[str, ...]]) -> tuple[str, ...]:

@@ -36,9 +36,9 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
 class LoopBuilder:
     """Builder of the Loop of one WHILE.
 
-    ``trips``: the number of steps, or the tensor that holds it; None if the condition decides. ``rows``: the body's tensor
-    of one row, by the slot of the array that it writes. ``counters``: the initial value of each counter, by slot, if the
-    steps are counted. ``carried``: slots of the other values that change. ``tests_once``: True if the condition is
+    ``trips``: the number of steps, or the tensor that holds it; None if the condition decides. ``rows``: slot of
+    an array -> the body's tensor that holds the row to write. ``counters``: slot of a counter -> its initial value, if the
+    steps are counted. ``carried``: slots of all other values that change. ``tests_once``: True if the condition is
     emitted in the body only.
     """
 
@@ -125,7 +125,7 @@ class LoopBuilder:
         return {k: counter_value(self.ctx, k, count, initial_count) for k, initial_count in self.counters.items()}
 
     def overwrite(self, carried_values: Sequence[Value], count: Value) -> list[Value]:
-        """Return the carried values, with those that the body sets to the value of another slot."""
+        """Return the carried values, including values that the body copies from other slots."""
         next_values = dict(zip(self.carried, carried_values, strict=True))
         for slot, earlier_slot in self.loop.overwritten_slots().items():
             if earlier_slot in next_values:

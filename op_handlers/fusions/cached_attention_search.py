@@ -92,7 +92,7 @@ def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
 class _Finder:
     """Finds the attention around one SOFTMAX.
 
-    ``windows``: the attention window for each pair of mask and positions, which all layers share.
+    ``windows``: (mask, positions) -> attention window; all layers share this cache.
     """
 
     def __init__(

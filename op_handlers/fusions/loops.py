@@ -141,7 +141,7 @@ def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
 def matching_stages(loop: CountedLoop, x: Tensor, new_values: Mapping[int, Tensor]) -> Iterator[Stage]:
     """Yield stages that read ``x``, with one or two states.
 
-    ``new_values``: the value of each slot after the step.
+    ``new_values``: slot -> value after the step.
     """
     old_values, dataflow = loop.body.inputs, loop.body_dataflow
     for h in new_values:

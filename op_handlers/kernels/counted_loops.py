@@ -21,8 +21,8 @@ def constant_scalar(tensor: Tensor) -> int | None:
 class CountedLoop:
     """Analysis of the dataflow in condition and body of a WHILE.
 
-    ``outer``: the subgraph of the WHILE. ``counters``: initial value of each carried slot that grows by one per
-    iteration. ``forwarded``: carried slots that the body returns unchanged. Raises Refusal if the WHILE omits the output
+    ``outer``: the subgraph of the WHILE. ``counters``: carried slot that grows by one per iteration -> initial
+    value. ``forwarded``: carried slots that the body returns unchanged. Raises Refusal if the WHILE omits the output
     of a slot that the body changes: the kernel then cannot pass the new value to the next iteration
     (SetupUnconsumedOutputs, kernels/while.cc).
     """

@@ -67,7 +67,7 @@ def saturate_int16(numbers: Array) -> Array:
     return np.clip(numbers, INT16_MIN, INT16_MAX)
 
 
-# --- 16 bit functions (fixedpoint.h of gemmlowp) ----------------------------------------------
+# --- 16-bit functions (fixedpoint.h of gemmlowp) ----------------------------------------------
 
 
 def tanh(x: Array, integer_bits: int = 3) -> Array:

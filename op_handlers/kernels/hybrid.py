@@ -25,12 +25,12 @@ MAX_BLOCKWISE_WEIGHTS = 2**17
 """Maximum number of blockwise weights that are multiplied as floats, with rounded activations.
 
 ONNX Runtime's blockwise operator rounds activations per block. A float product takes 1.0 to 1.3 times as long
-with 2**17 weights and 1.7 times with 2**19 weights; its weights take eight times as much space in the file.
+as that operator with 2**17 weights, and 1.7 times as long with 2**19 weights. Float weights take eight times as much space.
 """
 
 
 def is_hybrid(op: Operator) -> bool:
-    """True for a computed float32 operand and constant weights of at most 8 bits."""
+    """True for a non-constant float32 operand and constant weights of at most 8 bits."""
     weights = op.tensor(1)
     if weights is None or weights.dtype not in WEIGHT_DTYPES or not weights.is_constant:
         return False
@@ -39,7 +39,7 @@ def is_hybrid(op: Operator) -> bool:
 
 
 def is_small_block_matrix(weights: Tensor) -> bool:
-    """True for few blockwise weights, whose block size is a multiple of 32.
+    """True for a small blockwise quantized matrix with blocks of a multiple of 32.
 
     Products with larger matrices use an operator that rounds activations per block.
     """
@@ -56,7 +56,7 @@ def activation_elements(op: Operator) -> int:
 
 
 def float_activations(op: Operator) -> list[Tensor]:
-    """Return the computed float32 operands."""
+    """Return the non-constant float32 operands."""
     return [
         tensor for tensor in op.inputs if tensor is not None and tensor.dtype == "float32" and not tensor.is_constant
     ]
@@ -89,14 +89,14 @@ def is_shallow(graph: Subgraph) -> bool:
 
 
 _CLAMPING = ("ADD", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MUL")
-"""Operators of floats that apply a fused RELU or RELU6."""
+"""Float operators that apply a fused RELU or RELU6."""
 _NONNEGATIVE = ("LOGISTIC", "RELU", "RELU6", "RELU_0_TO_1", "SOFTMAX")
 _KEEPS_SIGN = ("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "PAD", "RESHAPE")
 """Operators that return nonnegative values for nonnegative operands."""
 
 
 def is_nonnegative(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if the operators that compute a float tensor never return negative values."""
+    """True if the values of a float tensor are never negative."""
     return tensor.index in nonnegative_tensors(graph)
 
 

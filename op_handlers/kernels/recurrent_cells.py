@@ -102,7 +102,7 @@ class Cell:
 
 
 class Dataflow:
-    """Operators by the tensors that they produce.
+    """Mapping of each tensor to the operator that computes it.
 
     Fused activations become separate operators. The ``match_`` methods match the operators of one time step.
     """

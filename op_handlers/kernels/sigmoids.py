@@ -22,8 +22,8 @@ def sigmoid_quantization(at: Instance) -> FixedOutputRange | Lookup:
     """Return Lookup if float arithmetic is too inexact, else FixedOutputRange.
 
     Float arithmetic is too inexact if it differs from the int16 kernel by more than one quantization step. The difference
-    is up to 6 steps at scale 2^-12, and 2 steps at 1 of 50 other scales. Tables for all scales would make the file of an
-    EfficientNet 2.7 times as large, and the model 18 % slower.
+    is up to 6 steps at scale 2^-12, and 2 steps at 1 of 50 other scales. If all scales used tables, the file of an
+    EfficientNet would be 2.7 times as large as now, and the model 18 % slower.
     """
     scale = input_scale(at.op)
     if scale is None or not is_float_too_inexact(scale):

@@ -17,8 +17,8 @@ STEP = np.float64(2) / MAX_UINT16  # precision of the results of both tables
 SPAN = STEP * INT16_MAX - STEP * INT16_MIN
 EXP_OF_ZERO = 32762  # table entry of exp(0)
 NOTE = (
-    "ONNX's Softmax computes in float, and LiteRT's int16 kernel with tables. The table of exponentials holds the exponential "
-    "of each difference to the row's maximum. The tables of powers and reciprocals give the reciprocal of their sum. "
+    "LiteRT's int16 kernel uses lookup tables, where ONNX's Softmax uses floats. The table of exponentials holds the exponential "
+    "of each difference to the row's maximum. The tables of powers and reciprocals give the reciprocal of the sum of exponentials. "
     "Integers are computed as float64, which is exact. With --quantization float the operator becomes one Softmax."
 )
 MIN_SUM_BITS = 14  # minimum number of bits below the leading bit of a row's sum

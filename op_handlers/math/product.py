@@ -297,7 +297,9 @@ def rescaling_of_product(
     if exponent < -31:
         return multiplier_and_divisor(0, MULTIPLIER_BITS)
     if exponent >= MULTIPLIER_BITS:
-        raise Refusal(f"each of the {count} products is rescaled by {factor:g}, which exceeds the kernel's shift")
+        raise Refusal(
+            f"the factor {factor:g} per product is too large for the kernel: it must be below 2**{MULTIPLIER_BITS - 1}"
+        )
     return multiplier_and_divisor(round_to_15_bits(mantissa), MULTIPLIER_BITS - exponent)
 
 

@@ -33,7 +33,7 @@ def check_beta(at: Instance) -> Decline | None:
     """
     beta = at.op.options.beta
     is_unbounded = isfinite(beta) and beta < 0
-    return Decline(f"beta is {beta:g}, for which LiteRT's exponentials overflow") if is_unbounded else None
+    return Decline(f"beta is {beta:g}, so LiteRT's exponentials overflow") if is_unbounded else None
 
 
 def output_quantization(at: Instance) -> FixedOutputRange | Integer:

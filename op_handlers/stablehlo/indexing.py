@@ -35,7 +35,7 @@ def check_index_vectors(op: Operator) -> Decline | None:
         return Decline(f"index_vector_dim is {op.options.index_vector_dim}, which is not an axis of the indices")
     if op.options.index_vector_dim >= op[1].rank:
         return Decline(
-            "the indices have no axis of index vectors, so the kernel reads beyond their shape; add an axis of size 1"
+            "the axis of index vectors is missing, so the kernel reads beyond the shape of the indices; add an axis of size 1"
         )
     return None
 
@@ -116,7 +116,7 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
 def result_axes(op: Operator, batch_axes: list[str]) -> list[str]:
     """Return the names of the result's axes.
 
-    Axes at ``offset_dims`` are those of the slice, all others are those of the indices.
+    Axes at ``offset_dims`` are axes of the slice; all other axes are axes of the indices.
     """
     options = op.options
     offsets = iter(f"o{k}" for k in range(op[0].rank) if k not in options.collapsed_slice_dims)

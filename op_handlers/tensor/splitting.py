@@ -59,7 +59,7 @@ def constant_axis(ctx: Context, slot: int) -> int:
 def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value, ...]:
     """Emit Split along the axis of a constant operand, into the sizes of the outputs."""
     axis, output_count = constant_axis(ctx, slot), len(ctx.op.outputs)
-    # In the main subgraph (number 0) the converter derives the sizes; in others they are those of the file.
+    # In the main subgraph (number 0) the converter derives the sizes; in other subgraphs they are the sizes in the file.
     if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(data_slot)) for k in range(output_count)):
         raise Refusal("results and operand have different ranks")
     sizes, axis_size = [ctx.shape(out(k))[axis] for k in range(output_count)], ctx.shape(data_slot)[axis]

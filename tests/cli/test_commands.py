@@ -138,7 +138,7 @@ def test_handlers_filters_by_pack(run: Run, tmp_path: Path, monkeypatch: pytest.
     code, _, err = run("handlers", "--pack", "smal-pack")
     assert code == 2
     assert (
-        "no pack 'smal-pack' is installed; did you mean 'small-pack'? installed packs: onnx-tflite-plugin, small-pack"
+        "pack 'smal-pack' is not installed; did you mean 'small-pack'? installed packs: onnx-tflite-plugin, small-pack"
         in err
     )
 

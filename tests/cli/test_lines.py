@@ -81,7 +81,9 @@ def test_json_converts_numpy_values_and_uses_null_for_nan() -> None:
 
 def test_page_reuses_the_given_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {}
-    monkeypatch.setattr("onnx_tflite_plugin.page.gather.gather", lambda *models, **keywords: options.update(keywords))
+    monkeypatch.setattr(
+        "onnx_tflite_plugin.page.content.collect_page_data", lambda *models, **keywords: options.update(keywords)
+    )
     monkeypatch.setattr("onnx_tflite_plugin.page.html.html", lambda page: "<é>")
     shared_report: Any = object()
     report.write_page(tmp_path / "p.html", b"", shared_report, "title", shared_report, click.echo)

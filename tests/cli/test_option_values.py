@@ -246,7 +246,7 @@ def test_signature_all_writes_one_file_per_signature(
     if len(converted) > 1:
         with pytest.raises(
             UsageProblem,
-            match="--signature all writes 2 files; give an output file, from which their names are derived",
+            match=r"--signature all writes 2 files, which stdout cannot hold; pass OUTPUT\.onnx: each file is then named",
         ):
             collect_jobs(path, STREAM, "all")
 

@@ -84,7 +84,7 @@ def test_difference_of_one_operator_is_reported_once(run: Run, tmp_path: Path) -
     write_negation(*paths, "Exp")
     lines = run("verify", *paths).out.splitlines()
     assert sum("NEG" in line for line in lines) == 1
-    assert "first difference with LiteRT's values as inputs: tensor 1 'layer0" in next(
+    assert "first tensor that differs when each operator gets LiteRT's values: tensor 1 'layer0" in next(
         line for line in lines if "NEG" in line
     )
 

@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_tflite_plugin.graph.extraction import extract_submodel
-from onnx_tflite_plugin.graph.model_metadata import write_authored
+from onnx_tflite_plugin.graph.model_metadata import write_author_metadata
 
 
 def join_reshapes(*, constant: bool) -> onnx.ModelProto:
@@ -37,7 +37,7 @@ def test_submodel_between_dependent_values_is_extracted() -> None:
 
 def test_submodel_omits_author_metadata() -> None:
     model, properties = join_reshapes(constant=True), {"made": "by hand", "of": "two reshapes"}
-    write_authored(properties, {"name": "reshapes"})
+    write_author_metadata(properties, {"name": "reshapes"})
     assert len(properties) == 3
     for key, value in properties.items():
         model.metadata_props.add(key=key, value=value)

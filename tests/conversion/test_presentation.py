@@ -13,7 +13,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.model_metadata import read_authored
+from onnx_tflite_plugin.graph.model_metadata import read_author_metadata
 from onnx_tflite_plugin.presentation.graph_io import author_metadata
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import TensorMetadata
@@ -206,7 +206,7 @@ def test_author_metadata_is_copied() -> None:
     assert proto.producer_name == "onnx-tflite-plugin"
     assert proto.producer_version == otp.__version__
     assert proto.doc_string == "pets\nclassifies pets"
-    reported = read_authored(props(proto.metadata_props))
+    reported = read_author_metadata(props(proto.metadata_props))
     assert (reported["name"], reported["version"], reported["author"], reported["license"]) == (
         "pets",
         "v7",
@@ -219,7 +219,7 @@ def test_author_metadata_is_copied() -> None:
 
 
 def test_model_metadata_has_quantization_parameters() -> None:
-    reported = read_authored(props(otp.convert(two_inputs().build()).proto.metadata_props))
+    reported = read_author_metadata(props(otp.convert(two_inputs().build()).proto.metadata_props))
     assert [
         (graph_value["name"], graph_value["tensor"], graph_value["scale"], graph_value["zero_point"])
         for graph_value in reported["inputs"]

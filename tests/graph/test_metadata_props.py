@@ -133,15 +133,15 @@ def test_malformed_metadata_is_reported_or_ignored(text: str) -> None:
     if not text.startswith("{"):
         assert model_metadata.read_weights({PREFIX + "weights": text}) == {}
         with pytest.raises(ValueError):  # noqa: PT011
-            model_metadata.read_authored({PREFIX + "source": text})
+            model_metadata.read_author_metadata({PREFIX + "source": text})
 
 
 def test_empty_authored_entries_are_dropped() -> None:
     entries: dict[str, str] = {}
-    model_metadata.write_authored(entries, {"name": "", "inputs": []})
-    assert (entries, model_metadata.read_authored(entries)) == ({}, {})
-    model_metadata.write_authored(entries, {"name": "digits", "license": ""})
-    assert model_metadata.read_authored(entries) == {"name": "digits"}
+    model_metadata.write_author_metadata(entries, {"name": "", "inputs": []})
+    assert (entries, model_metadata.read_author_metadata(entries)) == ({}, {})
+    model_metadata.write_author_metadata(entries, {"name": "digits", "license": ""})
+    assert model_metadata.read_author_metadata(entries) == {"name": "digits"}
     model_metadata.write_weights(entries, {"int8": 3})
     assert model_metadata.read_weights(entries) == {"int8": 3}
     assert model_metadata.read_weights({}) == {}
@@ -150,11 +150,11 @@ def test_empty_authored_entries_are_dropped() -> None:
 def test_node_metadata_names_operator_handler_and_pack() -> None:
     entries = node_metadata.node_props([(0, 3), (2, 5), (0, 4)], "handler", "pack", "name")
     assert node_metadata.source_operators(entries) == ((0, 3), (2, 5), (0, 4))
-    assert node_metadata.converted_operators(entries) == (3, 4)
+    assert node_metadata.top_level_operators(entries) == (3, 4)
     assert node_metadata.source_handler(entries) == ("handler", "pack")
     assert (
         node_metadata.source_operators({}),
-        node_metadata.converted_operators({}),
+        node_metadata.top_level_operators({}),
         node_metadata.source_handler({}),
     ) == (
         (),

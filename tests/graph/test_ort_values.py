@@ -99,8 +99,8 @@ class TestMetadata:
         remaining = dict(entries)
         model_metadata.write_states(entries, [], reset=True)
         model_metadata.write_origin(entries, "serve", Part((0,), (1,)))
-        model_metadata.write_authored(entries, {"name": "n", "author": ""})
-        assert model_metadata.read_authored(entries) == {"name": "n"}
+        model_metadata.write_author_metadata(entries, {"name": "n", "author": ""})
+        assert model_metadata.read_author_metadata(entries) == {"name": "n"}
         model_metadata.remove_origin(entries)
         assert entries == remaining
         assert model_metadata.read_weights(entries) == {"int8": 3}

@@ -32,8 +32,10 @@ def build_chain(g: Any) -> None:
     g.output(tensors[2])
 
 
-def value_info_with_tensor(name: str, kind: int, shape: Sequence[int | str], **metadata: Any) -> onnx.ValueInfoProto:
-    info = helper.make_tensor_value_info(name, kind, shape)
+def value_info_with_tensor(
+    name: str, elem_type: int, shape: Sequence[int | str], **metadata: Any
+) -> onnx.ValueInfoProto:
+    info = helper.make_tensor_value_info(name, elem_type, shape)
     for key, value in metadata.items():
         info.metadata_props.add(key=f"onnx_tflite_plugin.{key}", value=str(value))
     return info
@@ -81,7 +83,7 @@ def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0)
 
 
 def two_signatures() -> bytes:
-    """Return NEG in the main subgraph and EXP in another, each with a signature."""
+    """Return a model with NEG in the main subgraph and EXP in another, each with a signature."""
     model = ModelBuilder()
     for name, code in (("first", "NEG"), ("second", "EXP")):
         graph = model.main if name == "first" else model.subgraph(name)

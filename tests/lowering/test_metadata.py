@@ -43,7 +43,7 @@ def test_remove_origin_drops_metadata_of_the_whole_model() -> None:
     entries = {"author's": "kept"}
     model_metadata.write_states(entries, [model_metadata.CarriedState("h", "h:next", "float32", (2, 3))])
     model_metadata.write_origin(entries, "serving", model_metadata.Part((2,), (3, 5)))
-    model_metadata.write_authored(entries, {"name": "whole"})
+    model_metadata.write_author_metadata(entries, {"name": "whole"})
     model_metadata.write_weights(entries, {"int8": 7})
     model_metadata.remove_origin(entries)
     assert entries.pop("author's") == "kept"
@@ -55,7 +55,7 @@ def test_node_of_an_unknown_operator_names_its_source() -> None:
     model = Net()
     model.output(model.call("NEG", [model.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
     node, _ = convert(model.build(), keep_unknown=True).proto.graph.node
-    assert (node.op_type, node_metadata.converted_operators(metadata.props(node.metadata_props))) == ("Unknown", (0,))
+    assert (node.op_type, node_metadata.top_level_operators(metadata.props(node.metadata_props))) == ("Unknown", (0,))
 
 
 def test_conversion_of_a_graph_output_belongs_to_the_operator_before_it() -> None:

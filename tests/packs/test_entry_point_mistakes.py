@@ -136,8 +136,8 @@ def test_missing_module_of_cases_suggests_a_name(failing_output: FailingOutput) 
 @pytest.mark.parametrize(
     ("requirement", "fact"),
     [
-        ("onnx-tflite-plugin", "its requirement on onnx-tflite-plugin also admits version "),
-        ("onnx-tflite-plugin>=0.2", "its requirement on onnx-tflite-plugin also admits version "),
+        ("onnx-tflite-plugin", "its requirement on onnx-tflite-plugin also allows version "),
+        ("onnx-tflite-plugin>=0.2", "its requirement on onnx-tflite-plugin also allows version "),
         ("numpy", "it does not require a version of "),
     ],
 )

@@ -42,7 +42,7 @@ MISTAKES = {
             (HANDLER, "layout=Transparent(),", "layout=Implicit(onnx={0: 'n c h w'}), axes='... -> ...',"),
             (HANDLER, "Transparent", "Implicit"),
         ],
-        ["layout=Implicit requires the layout 'n c h w', whose letters are not in the axes '...'; write the letter of each axis"],
+        ["layout=Implicit requires the layout 'n c h w', but the axes '...' do not name its letters; write the letter of each axis"],
     ),
     "swapped axes": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='... h w c -> ... w h c',")],

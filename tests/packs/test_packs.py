@@ -149,7 +149,7 @@ def test_pack_overrides_a_built_in_handler(site: Path) -> None:
 def test_error_on_a_select_operator_has_a_remedy() -> None:
     with pytest.raises(
         otp.ConversionError,
-        match=r"there is no handler for TensorFlow's BesselI0, .* \(a select operator\) \(an op pack can convert it; "
+        match=r"TensorFlow's BesselI0 has no handler; .* \(a select operator\) \(an op pack can convert it; "
         r".*new-pack DIR --op CUSTOM.FlexBesselI0",
     ):
         otp.convert(unary_model("CUSTOM.FlexBesselI0"))

@@ -66,7 +66,7 @@ def test_wide_requirement_is_a_warning_of_the_packs_tests(
     *plugin, target = options
     arguments = ["-q", "-p", "no:cacheprovider", "-k", "float32", *plugin, str(folder / target)]
     output = run_python(folder, tmp_path / "site", "-m", "pytest", *arguments).stdout
-    assert output.count("PytestWarning: author: its requirement on onnx-tflite-plugin also admits version") == 1, output
+    assert output.count("PytestWarning: author: its requirement on onnx-tflite-plugin also allows version") == 1, output
 
 
 def test_failing_case_shows_no_traceback_in_pytest(tmp_path: Path, write_pack: Callable[..., Path]) -> None:

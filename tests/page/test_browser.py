@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.page.gather import Page, gather
+from onnx_tflite_plugin.page.content import Page, collect_page_data
 from onnx_tflite_plugin.page.html import html
 from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
 from tests.page.browser import BROWSER, render_page
@@ -154,7 +154,7 @@ def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, di
         errors=errors,
         outputs=outputs,
         wrong=True,
-        verification_notes=[f"first difference with LiteRT's values as inputs: {name}"],
+        verification_notes=[f"first tensor that differs when each operator gets LiteRT's values: {name}"],
     )
     path = tmp_path / "page.html"
     path.write_text(html(page), encoding="utf-8")
@@ -170,7 +170,7 @@ def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     data = model_with_metadata(classifier_metadata())
     path = tmp_path / "page.html"
-    path.write_text(html(gather(data, otp.convert(data, check="standard").proto, "pets")), encoding="utf-8")
+    path.write_text(html(collect_page_data(data, otp.convert(data, check="standard").proto, "pets")), encoding="utf-8")
     dom, console = render_page(path)
     assert console == []
     for text in ("values -2 to 1", "score threshold 0.25", f"{len(LABELS)} labels: "):
@@ -182,7 +182,7 @@ def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, mo
 def test_errors_of_a_float_model_are_in_steps_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     proto = otp.convert(DIGITS, quantization="float").proto
-    path.write_text(html(gather(DIGITS.read_bytes(), proto, "digits")), encoding="utf-8")
+    path.write_text(html(collect_page_data(DIGITS.read_bytes(), proto, "digits")), encoding="utf-8")
     dom, console = render_page(path)
     assert console == []
     visible_html = dom.partition('<script type="application/json"')[0]

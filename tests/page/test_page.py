@@ -17,7 +17,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import MismatchedModels
 from onnx_tflite_plugin.page import measurements
-from onnx_tflite_plugin.page.gather import Page, gather
+from onnx_tflite_plugin.page.content import Page, collect_page_data
 from onnx_tflite_plugin.page.html import html
 from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -49,7 +49,7 @@ def test_every_tensor_is_compared_and_the_first_wrong_one_is_marked(digits: Page
     conv = [node for node in proto.graph.node if node.op_type == "Conv"][1]
     (pads,) = (attribute for attribute in conv.attribute if attribute.name == "pads")
     pads.ints[:] = [*pads.ints[2:], *pads.ints[:2]] if pads.ints[0] != pads.ints[2] else [0, 0, 2, 2]
-    page = gather(DIGITS.read_bytes(), proto, "digits")
+    page = collect_page_data(DIGITS.read_bytes(), proto, "digits")
     assert page.wrong
     assert [error["operator"] for error in page.errors if error["first_wrong"]] == [1]
     assert [op["index"] for op in page.operators if op["wrong"]] == [1]
@@ -60,7 +60,7 @@ def test_shows_the_error_of_each_operator_on_operands_of_litert() -> None:
     conv = next(node for node in proto.graph.node if node.op_type == "Conv")
     (pads,) = (attribute for attribute in conv.attribute if attribute.name == "pads")
     pads.ints[:] = [*pads.ints[2:], *pads.ints[:2]] if pads.ints[0] != pads.ints[2] else [0, 0, 2, 2]
-    page = gather(DIGITS.read_bytes(), proto, "digits")
+    page = collect_page_data(DIGITS.read_bytes(), proto, "digits")
     assert [error["operator"] for error in page.errors if not error["ok"]] == [0]
 
 
@@ -113,7 +113,7 @@ def test_conversion_of_a_larger_model_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         MismatchedModels, match=r"refer to operator [1-9], but the TFLite model has 1 operator; the ONNX"
     ):
-        gather(model.build(), without_digest(otp.convert(DIGITS).proto), "digits")
+        collect_page_data(model.build(), without_digest(otp.convert(DIGITS).proto), "digits")
 
 
 def test_report_refuses_what_verify_refuses(run: Run, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
         "onnx_tflite_plugin.page.measurements.measure_conversion",
         lambda *arguments: measurements.Measurements([error], "within", False),
     )
-    page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
+    page = collect_page_data(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert [error["first_wrong"] for error in page.errors] == [False]
     assert not any(op["wrong"] for op in page.operators)
 
@@ -141,7 +141,7 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
 def test_page_without_quantization_agrees_with_verify() -> None:
     """A float network's values differ from LiteRT's, but each operator agrees."""
     conversion = otp.convert(DIGITS, quantization="float", verify=True)
-    page = gather(DIGITS.read_bytes(), conversion.proto, "digits")
+    page = collect_page_data(DIGITS.read_bytes(), conversion.proto, "digits")
     assert conversion.verification is not None
     assert conversion.verification.ok
     assert not page.wrong
@@ -158,7 +158,7 @@ def test_page_without_quantization_agrees_with_verify() -> None:
 def test_page_has_the_dtypes_and_hints_of_the_onnx_model() -> None:
     model = DIGITS.read_bytes()
     pages = {
-        kind: gather(model, otp.convert(DIGITS, quantization=kind).proto, "digits") for kind in ("qdq", "float")
+        kind: collect_page_data(model, otp.convert(DIGITS, quantization=kind).proto, "digits") for kind in ("qdq", "float")
     }  # fmt: skip
     for kind, dtype in (("qdq", "uint8"), ("float", "float32")):
         page = pages[kind]
@@ -179,7 +179,7 @@ def test_page_has_the_dtypes_and_hints_of_the_onnx_model() -> None:
 def test_tensors_without_a_value_are_float_in_a_requantized_model() -> None:
     """Values between QuantizeLinear and DequantizeLinear hold no tensor of the file."""
     proto = otp.convert(DIGITS, quantization="symmetric").proto
-    page = gather(DIGITS.read_bytes(), proto, "digits")
+    page = collect_page_data(DIGITS.read_bytes(), proto, "digits")
     assert {edge["dtype"] for edge in page.edges} == {"float32"}
     assert not any(op["float_island"] for op in page.operators)
 
@@ -200,7 +200,7 @@ def test_page_compares_every_operator_once(monkeypatch: pytest.MonkeyPatch) -> N
         return compare_runs(comparer, runs)
 
     monkeypatch.setattr(SubmodelComparer, "compare_runs", count_runs)
-    assert gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits").errors
+    assert collect_page_data(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits").errors
     assert compared == [3]
 
 
@@ -216,7 +216,7 @@ def test_float_islands_and_forced_transposes_are_named() -> None:
     g.operator("QUANTIZE", [y], [z])
     g.output(z)
     conversion = otp.convert(model.build(), layout={"x": "NHWC:NCHW"})
-    page = gather(model.build(), conversion.proto, "m", report=conversion.report)
+    page = collect_page_data(model.build(), conversion.proto, "m", report=conversion.report)
     assert [op["float_island"] for op in page.operators] == [True, True, False]
     assert len(page.transposes) == conversion.report.transposes == 1
 
@@ -237,7 +237,7 @@ def test_states_are_listed_separately_and_compared() -> None:
     g.operator("ASSIGN_VARIABLE", [handle, y], [])
     g.output(y)
     conversion = otp.convert(model.build())
-    page = gather(model.build(), conversion.proto, "m", report=conversion.report)
+    page = collect_page_data(model.build(), conversion.proto, "m", report=conversion.report)
     names = {side: [fact["name"] for fact in page.facts[side]] for side in ("inputs", "outputs", "states")}
     assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["sum"]}
     assert page.facts["states"][0]["next"] == "sum:next"
@@ -248,7 +248,9 @@ def test_states_are_listed_separately_and_compared() -> None:
 
 def test_page_names_files_versions_and_processor() -> None:
     conversion = otp.convert(DIGITS, target="generic")
-    page = gather(DIGITS.read_bytes(), conversion.proto, "digits", report=conversion.report, onnx_name="d.onnx")
+    page = collect_page_data(
+        DIGITS.read_bytes(), conversion.proto, "digits", report=conversion.report, onnx_name="d.onnx"
+    )
     facts = page.facts["provenance"]
     assert (facts["ONNX file"], facts["target"]) == ("d.onnx", "generic")
     assert facts["converted by"] == f"onnx-tflite-plugin {otp.__version__}"
@@ -260,7 +262,7 @@ def test_page_names_files_versions_and_processor() -> None:
 
 def test_page_names_missing_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
+    page = collect_page_data(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert page.errors == []
     (note,) = page.notes
     assert "onnxruntime is not installed" in note
@@ -270,7 +272,7 @@ def test_page_without_runtimes_warns_of_a_missing_digest(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     proto = otp.convert(DIGITS).proto
     del proto.metadata_props[:]
-    _, note = gather(DIGITS.read_bytes(), proto, "digits").notes
+    _, note = collect_page_data(DIGITS.read_bytes(), proto, "digits").notes
     assert note == "the ONNX model does not record its TFLite file, so it may not be the conversion of digits"
 
 

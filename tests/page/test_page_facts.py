@@ -16,8 +16,8 @@ from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from conformance.cases.fusions import normalization
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import CarriedState, write_states
-from onnx_tflite_plugin.graph.node_metadata import converted_operators, node_props
-from onnx_tflite_plugin.page.gather import (
+from onnx_tflite_plugin.graph.node_metadata import node_props, top_level_operators
+from onnx_tflite_plugin.page.content import (
     _count_names,
     _count_nodes,
     _edges,
@@ -26,9 +26,9 @@ from onnx_tflite_plugin.page.gather import (
     _interface_rows,
     _operator_rows,
     _subgraph_of,
-    gather,
+    collect_page_data,
 )
-from onnx_tflite_plugin.page.groups import group_operators, unowned_nodes
+from onnx_tflite_plugin.page.groups import group_operators, nodes_without_operator
 from onnx_tflite_plugin.page.measurements import Measurements
 from onnx_tflite_plugin.page.stored_dtypes import worst_errors
 from onnx_tflite_plugin.page.transposes import transpose_rows
@@ -226,7 +226,7 @@ def test_node_of_several_operators_is_counted_once() -> None:
     operators = [operator([slot(k)], [slot(k + 1)], index=k) for k in range(7)]
     nodes = (("Conv", [3, 5]), ("Relu", [5]), ("Add", [5, 6]), ("Exp", [4]), ("Abs", []))
     groups = group_operators(operators, model_of(*nodes))
-    assert [(group.index, group.place, group.nodes) for group in groups] == [
+    assert [(group.index, group.operator_range, group.nodes) for group in groups] == [
         (0, "0", ()), (1, "1", ()), (2, "2", ()), (4, "4", ("Exp",)), (3, "3, 5, 6", ("Conv", "Relu", "Add")),
     ]  # fmt: skip
     assert groups[-1].handler == "conv"
@@ -251,12 +251,12 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
     ).build()
     proto = otp.convert(data).proto
     (norm,) = (node for node in proto.graph.node if node.op_type == "LayerNormalization")
-    first, *_, last = converted_operators(props(norm.metadata_props))
+    first, *_, last = top_level_operators(props(norm.metadata_props))
     monkeypatch.setattr(
         "onnx_tflite_plugin.page.measurements.measure_conversion",
         lambda *arguments: Measurements([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
     )
-    page = gather(data, proto, "m")
+    page = collect_page_data(data, proto, "m")
     (fused,) = (row for row in page.operators if first in row["operators"])
     assert "LayerNormalization" in fused["nodes"]
     assert len(fused["operators"]) > 4
@@ -280,7 +280,7 @@ def test_nodes_inside_an_unowned_if_are_listed_with_it() -> None:
         [],
         [info("h", 1)],
     )
-    assert unowned_nodes(helper.make_model(graph)) == (["If", "Abs"], ["Neg", "Neg"])
+    assert nodes_without_operator(helper.make_model(graph)) == (["If", "Abs"], ["Neg", "Neg"])
 
 
 def calls() -> bytes:
@@ -330,7 +330,7 @@ def test_inlined_nodes_belong_to_the_call() -> None:
     assert {group.index: sorted(group.inner) for group in groups if group.inner} == {3: ["Cos", "Reciprocal", "Sqrt"]}
     (branching,) = (node for node in proto.graph.node if node.op_type == "If")
     inner = [node for attribute in branching.attribute for node in attribute.g.node]
-    assert {converted_operators(props(node.metadata_props)) for node in inner} == {(3,)}
+    assert {top_level_operators(props(node.metadata_props)) for node in inner} == {(3,)}
     op_types = [node.name.partition("#")[0] for node in label_nodes(proto).graph.node]
     assert op_types == ["op0", "op1", "op1", "op2", "op2", "op3", "op3", "op4"]
     operators = structure.read(calls()).main.operators

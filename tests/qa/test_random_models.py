@@ -19,7 +19,7 @@ from conformance.case import Case
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.source import read
 from tests.qa.random_models import families  # noqa: F401  registers the functions
-from tests.qa.random_models.draw import DRAWERS, Draw
+from tests.qa.random_models.draw import CASE_GENERATORS, Draw
 from tests.qa.random_models.networks import STEPS, build_model
 from tests.qa.random_models.trial import Model, NetworkModel, Outcome, Tally, operators, outcomes
 
@@ -77,10 +77,10 @@ def test_random_model_depends_only_on_its_number() -> None:
 
 def test_crash_is_reported_and_the_next_model_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(draw: Draw, op: str) -> Case:
-        case = DRAWERS["ABS"](draw, "ABS")
+        case = CASE_GENERATORS["ABS"](draw, "ABS")
         return replace(case, build=lambda: os.kill(os.getpid(), signal.SIGKILL) or b"") if op == "KILLED" else case
 
-    monkeypatch.setitem(DRAWERS, "KILLED", crash)
+    monkeypatch.setitem(CASE_GENERATORS, "KILLED", crash)
     models = [Model(1, 0, ("ABS",)), Model(1, 0, ("KILLED",)), Model(1, 0, ("ABS",))]
     reported = list(outcomes(models))
     assert [outcome.kind for outcome in reported] == ["equal", "not run", "equal"]

@@ -117,7 +117,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{W}.buffer: buffer 7 does not exist; the model has 1 buffer", lambda: weights(data=None, buffer=7)),
     (f"{W}.buffer: 23 bytes, but float32 of shape [2, 3] needs 24", lambda: weights(data=bytes(23))),
     (f"{W}.buffer: 2 bytes, but int4 of shape [5] needs 3", lambda: weights(data=bytes(2), type=17, shape=(5,))),
-    (f"{W}.buffer: a variable tensor cannot hold stored data", lambda: weights(variable=True)),
+    (f"{W}.buffer: the tensor is a variable, but has a data buffer", lambda: weights(variable=True)),
     (f"{W}.buffer: a resource tensor cannot hold stored data", lambda: weights(type=tflite.TensorType.RESOURCE)),
     (f"{W}.buffer: a variant tensor cannot hold stored data", lambda: weights(type=tflite.TensorType.VARIANT)),
     (f"{W}.external_buffer: the data is in external buffer 5, which is not supported", lambda: weights(external=5)),

@@ -17,7 +17,7 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.errors import InvalidModel, MismatchedModels
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import read_digest
-from onnx_tflite_plugin.page.gather import gather
+from onnx_tflite_plugin.page.content import gather
 from onnx_tflite_plugin.source import content
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.times.bench import bench

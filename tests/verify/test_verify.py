@@ -87,7 +87,10 @@ class TestVerify:
         assert not verification.ok
         assert verification.diverging is not None
         assert (verification.diverging.tensor.name, verification.diverging.operator.code) == (tensor, code)
-        assert f"first difference with LiteRT's values as inputs: {verification.diverging.text}" in verification.text
+        assert (
+            f"first tensor that differs when each operator gets LiteRT's values: {verification.diverging.text}"
+            in verification.text
+        )
         assert "NOT within" in verification.text
 
     def test_names_no_tensor_without_metadata(self) -> None:

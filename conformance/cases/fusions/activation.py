@@ -193,7 +193,7 @@ def with_intermediate_output(term: Term) -> Callable[[Net], None]:
 def write_term(model: Net, term: Term, image: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
     """Add the operators of a term; all results have the spec ``image``.
 
-    ``variables``: tensors by name.
+    ``variables``: name -> tensor.
     """
     if term in SLOPES:
         return model.add_operand(constant(random_array(*SLOPES[term], seed="slopes", low=-0.7, high=1.8)))

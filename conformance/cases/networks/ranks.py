@@ -13,7 +13,7 @@ from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 X = tensor(*IMAGE)
-RUNTIME_VECTOR = Spec((2,), "int32", name="numbers")
+RUNTIME_VECTOR = Spec((2,), "int32", name="vector")
 
 
 def cases() -> Iterator[Case]:
@@ -68,7 +68,7 @@ def single_operator_cases() -> Iterator[Case]:
 
 
 def runtime_vector(*values: int) -> dict[str, Any]:
-    return {"numbers": np.asarray(values, np.int32)}
+    return {"vector": np.asarray(values, np.int32)}
 
 
 def rankless_case(

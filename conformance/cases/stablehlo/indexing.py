@@ -1,6 +1,6 @@
 """STABLEHLO_GATHER and STABLEHLO_SCATTER, with indices inside and out of bounds.
 
-The indices have various shapes, and their coordinates are on various axes.
+Index tensors have various shapes, and their index vectors lie along various axes.
 """
 
 from __future__ import annotations
@@ -51,11 +51,9 @@ def gather_index_cases(
     dtype: str = "float32",
     **options: Any,
 ) -> Iterator[Case]:
-    """Yield cases of a gather with runtime indices, and one with constant indices.
+    """Yield a gather case with runtime indices and one with constant indices.
 
-    Some indices are out of bounds.
-
-    ``options``: options of STABLEHLO_GATHER.
+    Some indices are out of bounds. ``options``: options of STABLEHLO_GATHER.
     """
     x, index_array = tensor(*operand_shape, dtype=dtype, scale=0), indices_beyond_bounds(index_shape, index_dtype)
     for suffix, indices in (
@@ -127,7 +125,7 @@ def gather_cases() -> Iterator[Case]:
         "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
     }  # LiteRT reads past the end of the shape
     for name, axis, refusal in (
-        ("no index vector axis", 2, "no axis of index vectors"),
+        ("no index vector axis", 2, "the axis of index vectors is missing"),
         ("negative index vector axis", -8, "index_vector_dim is -8"),
     ):
         vector_options = {**options, "index_vector_dim": axis}
@@ -179,7 +177,7 @@ REGIONS = {
 
 
 def scatter_case(name: str, x: Spec, indices: Spec, updates: Spec, reduction: str = "none", **case_fields: Any) -> Case:
-    """Return a STABLEHLO_SCATTER.
+    """Return a STABLEHLO_SCATTER case.
 
     ``reduction``: a key of ``REGIONS``, or the operator of the region.
     """
@@ -217,7 +215,7 @@ def scatter_index_cases(
     index_dtype: str = "int32",
     **options: Any,
 ) -> Iterator[Case]:
-    """Yield cases of a scatter with runtime indices, and one with constant indices.
+    """Yield a scatter case with runtime indices and one with constant indices.
 
     Some indices are out of bounds.
     """
@@ -283,7 +281,7 @@ def scatter_cases() -> Iterator[Case]:
         indices,
         tensor(3, 1, 7, 11),
         options=vector_options,
-        refusal="no axis of index vectors",
+        refusal="the axis of index vectors is missing",
         **reference,
     )
     start = tensor(2, dtype="int32", name="indices")

@@ -111,8 +111,8 @@ class Convolution(NamedTuple):
 class PaddingFlow:
     """The paddings of a graph's values, propagated from widened convolutions.
 
-    ``convolutions``: all convolutions of the graph. ``widened``: the new number of output channels of each widened
-    convolution. ``padded``: the padding of each padded value. ``far_reaching``: widened convolutions
+    ``convolutions``: all convolutions of the graph. ``widened``: widened convolution -> new number of
+    output channels. ``padded``: padded value -> padding. ``far_reaching``: widened convolutions
     whose padding propagates through a depthwise convolution or a Concat.
     """
 

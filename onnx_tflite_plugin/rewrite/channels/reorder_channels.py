@@ -2,8 +2,8 @@
 
 Processors without VNNI add the products of two neighboring input channels in 16 bits (see ``int8_operands``). Another order
 of the channels may avoid an overflow of such sums. The convolutions that compute the channels then write them in the new order,
-and the weights stay int8 on every processor. Results do not change. Without the rule, the weights become uint8, with which
-a convolution takes 1.1 to 1.6 times as long (AVX2).
+and the weights stay int8 on every processor. Results do not change. Without the rule, the weights become uint8, and a
+convolution takes 1.1 to 1.6 times as long as with int8 weights (AVX2).
 
 Networks trained with quantization have few large weights, so a suitable order often exists. In other networks, it mostly
 exists for convolutions with more input than output channels, for example after a depthwise convolution.

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.rewrite.matching import sizes
 class SharedChannels:
     """Values that share channels (axis 1), and the convolutions around them.
 
-    ``rank`` and ``channels``: the rank of each value and its number of channels. ``producers`` and ``readers``: dense
+    ``rank`` and ``channels``: rank and number of channels of every value. ``producers`` and ``readers``: dense
     convolutions that compute and read the values. ``depthwise``: depthwise convolutions between two of the values.
     """
 

@@ -1,6 +1,6 @@
 """Split a convolution of one output channel in two: depthwise, then 1 x 1.
 
-The 1 x 1 convolution adds the channels of the depthwise result. Kernels compute output channels in blocks of 8 (AVX2) or 16
+The 1 x 1 convolution sums the channels of the depthwise result. Kernels compute output channels in blocks of 8 (AVX2) or 16
 (AVX-512), so that one output channel takes as long as a full block. The two new convolutions together take a quarter of that time.
 """
 
@@ -20,8 +20,8 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 def check(node: ir.Node) -> Convolution:
     """Return the convolution if it is large, float, 2-D, and has one output channel."""
     convolution = require_match(Convolution.of(node), "the weights or the bias are not constant")
-    image, (features, channels, *kernel) = node.inputs[0], convolution.shape
-    require(features == 1)
+    image, (out_channels, channels, *kernel) = node.inputs[0], convolution.shape
+    require(out_channels == 1)
     require(image is not None and image.dtype == ir.DataType.FLOAT, "the image is not float")
     require(producer(image, "DequantizeLinear") is None, "the convolution is quantized")
     require(len(kernel) == 2, "the convolution is not 2-D")
@@ -35,7 +35,7 @@ def check(node: ir.Node) -> Convolution:
 
 
 def rewrite(editor: Editor, convolution: Convolution) -> None:
-    """Emit the depthwise convolution, and the convolution that adds its channels."""
+    """Emit the depthwise convolution, and the convolution that sums its channels."""
     node, (_, channels, *kernel) = convolution.node, convolution.shape
     image, weights, *bias = node.inputs
     with editor.replacing(node):

@@ -1,6 +1,6 @@
-"""Compute a quantized average by a depthwise convolution or a MatMul.
+"""Compute a quantized average with a depthwise convolution or a MatMul.
 
-Integer kernels of AveragePool take 2 to 3 ns per element of each window, ten times as long as those of a convolution. If every
+Integer kernels of AveragePool take 2 to 3 ns per element of each window, ten times as long as a convolution. If every
 window lies inside the image, the average is a depthwise convolution with weights of 1.
 
 If windows include padding, the number of averaged elements depends on the window. A row of averages is then a matrix of integer
@@ -42,14 +42,14 @@ _OTHER_NODES_TIME = 10_000_000  # femtoseconds of the nodes around the matrix mu
 def check(pool: ir.Node) -> Average | Decline:
     """Return the quantized average if a convolution or a MatMul is faster."""
     average = Average.of(pool)
-    is_faster = average.is_inside or average.is_matmul_faster
+    is_faster = average.has_no_padding or average.is_matmul_faster
     return average if is_faster else Decline("a matrix multiplication is not faster, or its factors exceed 8 bits")
 
 
 def rewrite(editor: Editor, average: Average) -> None:
     """Emit the convolution, or the matrix multiplication."""
     with editor.replacing(average.pool):
-        if average.is_inside:
+        if average.has_no_padding:
             editor.replace_value(average.pool.outputs[0], average.emit_convolution(editor))
         else:
             editor.replace_value(average.quantize.outputs[0], average.emit_matmul(editor))
@@ -92,7 +92,7 @@ class Average:
         require(len(shape) == 4 and None not in shape[1:], "the operand is not an image, or a size is dynamic")
         require("auto_pad" not in pool.attributes, "the pads are computed (auto_pad)")
         require({*ints(pool, "dilations", [1])} == {1}, "the windows are dilated")
-        require(not integer(pool, "ceil_mode", 0), "the size of the result is rounded up")
+        require(not integer(pool, "ceil_mode", 0), "the output size is rounded up (ceil_mode)")
         require(not integer(pool, "count_include_pad", 0), "padding is part of the average")
         _, channels, height, width = (size or 0 for size in shape)
         kernel_height, kernel_width = ints(pool, "kernel_shape", [])
@@ -108,8 +108,8 @@ class Average:
         return math.prod(self.kernel)
 
     @property
-    def is_inside(self) -> bool:
-        """True if every window lies inside the image."""
+    def has_no_padding(self) -> bool:
+        """True if the pool has no padding, so that every window lies inside the image."""
         return not any(self.pads)
 
     @property
@@ -167,9 +167,9 @@ class Average:
         )
 
     def _window_positions(self, axis: int) -> Array:
-        """Return the image rows (axis 0) or columns (axis 1), [windows, kernel].
+        """Return the image row (axis 0) or column (axis 1) of each window element.
 
-        Positions in the padding are negative, or not less than the size of the image.
+        The result has shape [windows, kernel]. Positions in the padding are negative, or not less than the size of the image.
         """
         starts = np.arange(self._result_size[axis]) * self.strides[axis] - self.pads[axis]
         return np.asarray(starts[:, None] + np.arange(self.kernel[axis]), np.int64)

@@ -1,4 +1,4 @@
-"""Quantized elementwise operators of a tensor and a constant."""
+"""Quantized elementwise operators on a tensor and a constant."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class QuantizedElementwise:
-    """A quantized elementwise operator of a tensor and a constant.
+    """A quantized elementwise operator on a tensor and a constant.
 
-    ``node`` is between DequantizeLinear and QuantizeLinear. ``data``: the DequantizeLinear of the tensor. ``shape``: the
-    shape of the tensor and of the result. ``slot``: the index of the constant operand.
+    ``node`` is between DequantizeLinear and QuantizeLinear. ``dequantize``: the DequantizeLinear of the tensor. ``shape``:
+    the shape of the tensor and of the result. ``slot``: the index of the constant operand.
     """
 
     node: ir.Node
-    data: ir.Node
+    dequantize: ir.Node
     quantize: ir.Node
     constant: Affine
     slot: int
@@ -36,15 +36,15 @@ class QuantizedElementwise:
             return None
         dequantize_nodes = [producer(value, "DequantizeLinear") for value in node.inputs]
         quantize = only_user(node.outputs[0], "QuantizeLinear")
-        affines = [Affine.of(quantize_node) for quantize_node in (*dequantize_nodes, quantize)]
+        affines = [Affine.of(qdq_node) for qdq_node in (*dequantize_nodes, quantize)]
         slot = next((k for k, affine in enumerate(affines[:2]) if affine and affine.integers is not None), None)
         if slot is None or quantize is None or not all(affine and affine.per_tensor for affine in affines):
             return None
-        data, constant = dequantize_nodes[1 - slot], affines[slot]
-        shape = None if data is None else sizes(data.outputs[0])
-        if data is None or constant is None or not shape or sizes(node.outputs[0]) not in (None, shape):
+        dequantize, constant = dequantize_nodes[1 - slot], affines[slot]
+        shape = None if dequantize is None else sizes(dequantize.outputs[0])
+        if dequantize is None or constant is None or not shape or sizes(node.outputs[0]) not in (None, shape):
             return None
-        return cls(node, data, quantize, constant, slot, tuple(shape))
+        return cls(node, dequantize, quantize, constant, slot, tuple(shape))
 
     @property
     def integers(self) -> Array:

@@ -97,7 +97,7 @@ def check_quantized(mul: ir.Node) -> QuantizedMatch:
     dequantize = require_match(only_user(quantized_mul.quantize.outputs[0], "DequantizeLinear"))
     quantized_add = require_match(QuantizedElementwise.of(only_user(dequantize.outputs[0], "Add"), "Add"))
     factor, offset = _per_channel(quantized_mul), _per_channel(quantized_add)
-    data_affine = require_match(Affine.of(quantized_mul.data))
+    data_affine = require_match(Affine.of(quantized_mul.dequantize))
     require(len(factor) % BLOCK == 0, f"the number of channels is not a multiple of {BLOCK}")
     return QuantizedMatch(quantized_mul, quantized_add, factor, offset, float(data_affine.scale.reshape(-1)[0]))
 
@@ -107,7 +107,7 @@ def rewrite_quantized(editor: Editor, match: QuantizedMatch) -> None:
     quantized_add = match.quantized_add
     weights, bias = depthwise_constants(match.factor, match.offset, match.scale)
     with editor.replacing(quantized_add.node):
-        operands = match.quantized_mul.data.outputs[0], editor.dequantize(weights), editor.dequantize(bias)
+        operands = match.quantized_mul.dequantize.outputs[0], editor.dequantize(weights), editor.dequantize(bias)
         value = editor.emit("Conv", *operands, kernel_shape=[1, 1], group=len(match.factor))
         value = editor.clone_on(quantized_add.quantize, value)
     editor.replace_value(quantized_add.quantize.outputs[0], value)

@@ -134,7 +134,9 @@ def rewrite_quantized(editor: Editor, elementwise: QuantizedElementwise) -> None
         integers=np.tile(elementwise.integers.reshape(-1), wide_shape[-1] // elementwise.integers.size)
     )
     with editor.replacing(elementwise.node):
-        value = editor.clone_on(elementwise.data, editor.emit("Reshape", elementwise.data.inputs[0], [-1, *wide_shape]))
+        value = editor.clone_on(
+            elementwise.dequantize, editor.emit("Reshape", elementwise.dequantize.inputs[0], [-1, *wide_shape])
+        )
         operands = [value, editor.dequantize(repeated)]
         value = editor.emit(
             elementwise.node.op_type, *(operands if elementwise.slot else operands[::-1]), like=elementwise.node

@@ -35,7 +35,7 @@ class AssignWeightDtypes(InPlacePass):
     ``option``: the value of ``--weights-dtype``, which applies to weights whose sums overflow on some processors.
     ``"auto"`` selects their dtype at load time, ``"uint8"`` converts them, ``"int8"`` and ``"keep"`` leave them unchanged,
     so that results depend on the processor. ``is_uniform``: if any weights become uint8, all constant weights do, for
-    graphs that people read. ``dtypes``: after the pass, the number of operands by dtype.
+    graphs that people read. ``dtypes``: after the pass, dtype -> number of operands.
     """
 
     def __init__(self, option: str, *, is_uniform: bool = False) -> None:

@@ -1,9 +1,9 @@
 """Store zeros in place of subnormal weights.
 
-Training with weight decay leaves weights such as 1e-40. Many processors multiply these subnormal numbers in microcode, up to a hundred
-times slower than other numbers. A convolution with 1 % subnormal weights takes 29 times as long on an Intel Xeon. AMD Zen 4 multiplies
-subnormal numbers at full speed. XNNPACK, which LiteRT uses, treats subnormal numbers as zeros (DISABLE_DENORMALS, operator-run.c);
-by default, ONNX Runtime does not.
+Training with weight decay leaves weights such as 1e-40. Many processors multiply these subnormal numbers in microcode, up to a
+hundred times slower than other numbers. A convolution with 1 % subnormal weights takes 29 times as long as one without (Intel Xeon).
+AMD Zen 4 multiplies subnormal numbers at full speed. XNNPACK, which LiteRT uses, treats subnormal numbers as zeros
+(DISABLE_DENORMALS, operator-run.c); by default, ONNX Runtime does not.
 """
 
 from __future__ import annotations

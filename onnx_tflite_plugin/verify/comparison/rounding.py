@@ -21,7 +21,7 @@ _UNDEFINED_SUM_FACTOR = 2.0**19  # the same limit for an operand of a sum
 def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float:
     """Return the largest weight scale of a dynamic-range operator; 0 for others.
 
-    ``block_scales``: the largest scale of each blockwise quantized tensor, by index.
+    ``block_scales``: index of a blockwise quantized tensor -> its largest scale.
     """
     if not is_dynamic_range(operator):
         return 0.0

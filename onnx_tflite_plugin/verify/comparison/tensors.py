@@ -46,7 +46,7 @@ class Divergence:
 
 
 def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[TensorValue]]:
-    """Return the ONNX values that hold each TFLite tensor, by tensor index.
+    """Return TFLite tensor index -> the ONNX values that hold the tensor.
 
     A value is included only if its representation is that of the tensor: quantized values, or floats of a float tensor.
     """
@@ -88,7 +88,7 @@ def _computes_quantized_values(graph: Subgraph) -> bool:
 
 
 def output_values(entry: Entry, session: OnnxRuntime) -> dict[str, str]:
-    """Return the name of the ONNX value that represents each output, by output name."""
+    """Return output name -> name of the ONNX value that represents the output."""
     by_tensor = values_by_tensor(entry, session)
     names_and_tensors = {(value.name, index) for index, values in by_tensor.items() for value in values}
     infos = match_values("output", entry.output_names, session.outputs)

@@ -216,7 +216,7 @@ def _zero_point(tensor: Tensor) -> int:
 
 
 def _merge_failures(failures: Mapping[str, str]) -> str:
-    """Return the message of each kernel set, or one message if all are the same."""
+    """Return the message of each kernel set, or one message if all messages are equal."""
     reasons = {text.replace(f"LiteRT ({kernels} kernels)", "LiteRT", 1) for kernels, text in failures.items()}
     return "\n".join(reasons if len(reasons) == 1 else dict.fromkeys(failures.values()))
 

@@ -26,7 +26,7 @@ class InputSizes:
     """Input sizes of one model.
 
     ``entry``: inputs and outputs of the TFLite model. ``interface``: the matched inputs and outputs of the ONNX model.
-    ``submodel_shapes``: for a submodel, the shapes of its inputs in the whole model, by tensor index.
+    ``submodel_shapes``: for a submodel, tensor index -> shape of the input in the whole model.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class InputSizes:
         return replace(self.entry, inputs=inputs)
 
     def other_sizes(self, minimum: int, *, per_axis: bool = False) -> dict[str, tuple[int, ...]]:
-        """Return other shapes of the inputs with dynamic dimensions, by input name.
+        """Return input name -> another shape, for the inputs with dynamic dimensions.
 
         Each dynamic dimension gets one more than its default size. ``minimum``: as for :meth:`onnx_shapes`.
         ``per_axis``: the second symbolic dimension gets two more, and so on, so that exchanged dimensions are detected.

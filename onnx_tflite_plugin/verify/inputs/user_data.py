@@ -37,7 +37,7 @@ _UNNAMED = re.compile(r"arr_(\d+)")  # numpy's names for arrays that were saved 
 def input_runs(
     entry: Entry, inputs: InputData, metadata: InterfaceMetadata | None = None, *, nan: bool = False
 ) -> list[dict[str, Array]]:
-    """Return the arrays of each run by input name, in the tensors' dtypes.
+    """Return input name -> array for each run, in the tensors' dtypes.
 
     The list is empty if ``inputs`` is None. An array that stacks several inputs along its first axis gives as many
     runs. ``metadata``: metadata of the inputs, for images. ``nan``: allow NaN, which is usually a mistake. Raises

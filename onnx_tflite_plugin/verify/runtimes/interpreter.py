@@ -78,7 +78,7 @@ def refuses_dtype(text: str) -> bool:
 class InterpreterConfig:
     """Configuration of an interpreter, which can be sent to another process.
 
-    ``inputs`` and ``outputs``: tensors of ``subgraph`` by index. ``shapes``: stored shapes of the inputs. ``readable``:
+    ``inputs`` and ``outputs``: indices of tensors of ``subgraph``. ``shapes``: stored shapes of the inputs. ``readable``:
     tensors that may be read after a run. ``signature``: key of the signature to run; None for the main subgraph.
     ``preserve``: keep intermediate tensors. ``time_limit``: seconds of processor time per run.
     """

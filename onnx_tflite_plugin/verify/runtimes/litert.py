@@ -129,7 +129,7 @@ class LiteRT:
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Run once, and return the outputs in the model's order.
 
-        ``inputs``: arrays by name, or in the model's order.
+        ``inputs``: input name -> array, or a list of arrays in the model's order.
         """
         return self.backend.run(self._order_inputs(inputs))
 

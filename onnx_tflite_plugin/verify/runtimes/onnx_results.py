@@ -42,7 +42,7 @@ class OnnxResults:
         self.interface = MatchedInterface(entry, self.session)
 
     def __call__(self, inputs: Sequence[Array]) -> dict[int, Array]:
-        """Return the results by tensor index, in the shape and dtype of the TFLite file."""
+        """Return tensor index -> result, in the shape and dtype of the TFLite file."""
         self.interface.run(self.session, inputs)
         onnx_values = self.session.values()
         results = {}

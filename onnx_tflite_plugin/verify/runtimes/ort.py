@@ -148,7 +148,7 @@ class OnnxRuntime:
     def feeds(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
         """Return the session's feeds: the inputs and the states.
 
-        ``inputs``: arrays by name, or in the model's order.
+        ``inputs``: input name -> array, or a list of arrays in the model's order.
         """
         names = [info.name for info in self.inputs]
         if not isinstance(inputs, Mapping):
@@ -162,7 +162,7 @@ class OnnxRuntime:
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Run once, and return the outputs without the states.
 
-        ``inputs``: arrays by name, or in the model's order.
+        ``inputs``: input name -> array, or a list of arrays in the model's order.
         """
         names = [info.name for info in self.outputs] + [state.output for state in self.states]
         names += self._keep

@@ -119,7 +119,7 @@ def _signature_side(
 ) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
     """Return the tensors and names of a signature's inputs or outputs.
 
-    ``tensors``: those of the subgraph. ``names``: their indices by name in the signature. Tensors that the signature does
+    ``tensors``: tensors of the subgraph. ``names``: name in the signature -> tensor index. Tensors that the signature does
     not name are included only for the main graph.
     """
     by_index: dict[int, list[str]] = {}
@@ -167,7 +167,7 @@ def is_stateful(model: Model) -> bool:
 
 
 def producers(graph: Subgraph) -> dict[int, Operator]:
-    """Return the operator that computes each tensor, by tensor index."""
+    """Return tensor index -> the operator that computes the tensor."""
     return {tensor.index: operator for operator in graph.operators for tensor in operator.outputs if tensor is not None}
 
 

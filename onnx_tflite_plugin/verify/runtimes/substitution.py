@@ -87,9 +87,9 @@ class PackKernel:
     file_slots: Collection[int] = ()
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
-        """Return the results by tensor index, in the shape and dtype of the TFLite file.
+        """Return tensor index -> result, in the shape and dtype of the TFLite file.
 
-        ``values``: the values of all tensors computed so far. Raises InconclusiveError if the kernel fails.
+        ``values``: tensor index -> value of each tensor computed so far. Raises InconclusiveError if the kernel fails.
         """
         name = f"kernel of {self.op.code}"
         try:
@@ -146,8 +146,8 @@ def _list_results(returned_value: Any, output_count: int) -> list[Any]:
 def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, takes_floats: bool = False) -> Array:
     """Return a result in the dtype of the TFLite file.
 
-    ``k``: index of the output, for messages. ``resized``: the sizes of operands differ from the file, so those of the
-    result may differ too. ``takes_floats``: the kernel computes on dequantized values. Raises WrongResult for a wrong
+    ``k``: index of the output, for messages. ``resized``: the sizes of operands differ from the file, so the sizes of
+    the result may differ too. ``takes_floats``: the kernel computes on dequantized values. Raises WrongResult for a wrong
     shape or dtype.
     """
     dims = (None,) * tensor.rank if resized else tensor.dims
@@ -178,10 +178,10 @@ def _is_integer(dtype: str) -> bool:
 def find_pack_kernels(
     model: Model, subgraph: int, indices: Iterable[int], host: Host, overrides: Mapping[str, Kernel] | None = None
 ) -> tuple[dict[int, PackKernel], dict[int, str]]:
-    """Return the reference kernels of operators, and reasons for missing kernels.
+    """Return operator index -> reference kernel, and operator index -> missing reason.
 
-    Both results have operator indices as keys. ``model``: as the converter's reader returns it. ``overrides``: kernels by operator
-    code, in place of those that handlers declare.
+    ``model``: as the converter's reader returns it. ``overrides``: operator code -> kernel, in place of the kernel that the
+    handler declares.
     """
     target = target_named("onnxruntime")
     kernels, reasons = {}, {}
@@ -224,10 +224,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class Substitutes:
-    """Replacements of operators that LiteRT has no kernel for, by operator index.
+    """Replacements of operators that LiteRT has no kernel for.
 
-    ``pack_kernels``: operators that run in NumPy. ``from_onnx``: operators whose results are taken from the ONNX model.
-    ``onnx_results``: function that returns these results by tensor index, given the inputs of a run.
+    ``pack_kernels``: operator index -> NumPy kernel. ``from_onnx``: operator index -> operator whose results are taken from
+    the ONNX model. ``onnx_results``: function of the inputs of a run that returns tensor index -> result.
     """
 
     pack_kernels: Mapping[int, PackKernel] = field(default_factory=dict)
@@ -293,7 +293,7 @@ class PartitionedLiteRT:
 
 
 def _initial_states(entry: Entry, steps: Sequence[Partition | int], substitutes: Substitutes) -> dict[int, Array]:
-    """Return the initial values of variables of pack kernels, by tensor index.
+    """Return tensor index -> initial value, for the variables of pack kernels.
 
     Raises InconclusiveError for a variable that several steps use, and for every resource. Operators whose results come
     from the ONNX model may use any state.

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnx_tflite_plugin.graph.extraction import empty_copy, operand_names
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_metadata import top_level_operators
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
@@ -106,7 +106,7 @@ def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
             constant_nodes.append(node)
             constants |= {*node.output}
             continue
-        operators = converted_operators(props(node.metadata_props))
+        operators = top_level_operators(props(node.metadata_props))
         if len(operators) == 1:
             for name in operands:
                 readers.setdefault(name, set()).add(operators[0])

@@ -65,9 +65,9 @@ class CutModel:
         self.session.reset()
 
     def run(self, inputs: Sequence[Array], operands: Mapping[int, Array]) -> dict[str, Array]:
-        """Return every compared value by name, in the shape and dtype of the TFLite file.
+        """Return name -> compared value, in the shape and dtype of the TFLite file.
 
-        ``operands``: arrays by tensor index. Values whose rank differs from their tensor's are left out. Raises OrtError.
+        ``operands``: tensor index -> array. Values whose rank differs from their tensor's are left out. Raises OrtError.
         """
         points, tensors = self.points, self.points.entry.subgraph.tensors
         feeds = {name: array for name, array in points.interface.feeds(inputs).items() if name in self._input_names}

@@ -33,9 +33,9 @@ class CutLiteRT:
         self.session = LiteRT(data, kernels, known=writer.structure(inputs, results, self.extra_inputs))
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
-        """Run once, and return the results by tensor index.
+        """Run once, and return tensor index -> result.
 
-        ``values``: arrays of all inputs, by tensor index. Raises LiteRTError.
+        ``values``: tensor index -> array, for all inputs. Raises LiteRTError.
         """
         arrays = self.session.run([values[index] for index in (*self.inputs, *self.extra_inputs)])
         return dict(zip(self.results, arrays, strict=True))

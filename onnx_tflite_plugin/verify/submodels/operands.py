@@ -30,10 +30,10 @@ _QUANTIZED = ("int8", "uint8", "int16")
 def random_operands(
     kind: str, graph: Subgraph, tensors: Sequence[Tensor], observed: Mapping[int, Array], loop_bounds: Collection[int]
 ) -> dict[int, Array]:
-    """Return a random array of the observed shape for each tensor, by index.
+    """Return tensor index -> random array of the observed shape.
 
-    Integer tensors that may be indices keep their observed values. ``kind``: one of KINDS. ``observed``: arrays of a run, by tensor index.
-    ``loop_bounds``: indices of loop bounds. They are 0 in special operands, so that loops run zero times.
+    Integer tensors that may be indices keep their observed values. ``kind``: one of KINDS. ``observed``: tensor index
+    -> array in a run. ``loop_bounds``: indices of loop bounds. They are 0 in special operands, so that loops run zero times.
     """
     generator = np.random.default_rng(KINDS.index(kind))
     readers: dict[int, list[Operator]] = {}

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import assumed_tensors, converted_operators
+from onnx_tflite_plugin.graph.node_metadata import assumed_tensors, top_level_operators
 from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.affine import affine
@@ -72,11 +72,11 @@ class Submodel(NamedTuple):
 class CutPoints:
     """Cut of both models at every tensor that an ONNX value holds.
 
-    Parameters: ``arrays``: LiteRT's tensors after a run, by index, to exclude tensors without memory. ``skipped``:
+    Parameters: ``arrays``: tensor index -> array in LiteRT after a run; other tensors have no memory and are excluded. ``skipped``:
     tensors that are not compared.
 
     Attributes: ``values``: ONNX values that are compared. ``replaced_values``: values that a graph input replaces.
-    ``input_names``: the name of this graph input, by value name. ``cut_tensors``: indices of the tensors that
+    ``input_names``: value name -> name of this graph input. ``cut_tensors``: indices of the tensors that
     ``replaced_values`` hold. ``input_tensors``: cut tensors and inputs of the model. ``assumed_tensors``: tensors about
     whose values a handler makes an assumption.
     """
@@ -109,7 +109,7 @@ class CutPoints:
             for subgraph, index in assumed_tensors(props(node.metadata_props))
             if subgraph == entry.subgraph.index
         }
-        lowered_operators = {index for node in graph.node for index in converted_operators(props(node.metadata_props))}
+        lowered_operators = {index for node in graph.node for index in top_level_operators(props(node.metadata_props))}
         self._producing_operators = {value.name: self.producers[value.tensor].index for value in self.values}
         operand_names = {name for node in graph.node for name in self.operand_names(node)}
         operand_names |= {state.output for state in session.states if not self.is_own_state(state.output)}
@@ -146,7 +146,7 @@ class CutPoints:
 
     def operand_names(self, node: NodeProto) -> Iterator[str]:
         """Yield the values that a node reads, except new states of its own operator."""
-        operators = converted_operators(props(node.metadata_props))
+        operators = top_level_operators(props(node.metadata_props))
         for name in read_names(node):
             is_own_result = self._producing_operators.get(name) in operators if operators else self.is_own_state(name)
             if not is_own_result:
@@ -212,24 +212,24 @@ class CutPoints:
         """Indices of operators that become loops, branches or recurrent nodes."""
         nodes = self.session.proto.graph.node
         return {
-            k for node in nodes if node.op_type in _RECURRENT for k in converted_operators(props(node.metadata_props))
+            k for node in nodes if node.op_type in _RECURRENT for k in top_level_operators(props(node.metadata_props))
         }
 
     @cached_property
     def kernel_errors(self) -> Mapping[int, float]:
-        """Absolute errors of ONNX Runtime's float kernels, by operator index."""
+        """Operator index -> absolute error of ONNX Runtime's float kernel."""
         nodes = [node for node in self.session.proto.graph.node if node.op_type in criteria.KERNELS]
         return {
-            k: criteria.KERNELS[node.op_type] for node in nodes for k in converted_operators(props(node.metadata_props))
+            k: criteria.KERNELS[node.op_type] for node in nodes for k in top_level_operators(props(node.metadata_props))
         }
 
     def inputs_by_index(self, inputs: Sequence[Array]) -> dict[int, Array]:
-        """Return the inputs of a run by tensor index."""
+        """Return tensor index -> input of a run."""
         return {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
 
     @cached_property
     def _tensors_by_name(self) -> Mapping[str, int]:
-        """Tensor index of each cut value and graph input, by its name."""
+        """Name of each cut value and graph input -> tensor index."""
         graph_inputs = zip(self.interface.inputs, self.entry.inputs, strict=True)
         cut_values = {value.name: value.tensor for value in self.replaced_values}
         return cut_values | {info.name: tensor.index for info, tensor in graph_inputs}
@@ -243,7 +243,7 @@ class CutPoints:
         """Return the submodels in execution order, in groups of at most ``limit`` bytes.
 
         The limit applies to tensors and weights; a group of one submodel may exceed it. Every operand of a group is
-        computed in the group or before it. ``shapes``: actual shapes by tensor index, if the file has other shapes.
+        computed in the group or before it. ``shapes``: tensor index -> actual shape, where it differs from the file.
         """
         tensors = self.entry.subgraph.tensors
         ready_positions = {
@@ -283,7 +283,7 @@ def read_names(node: NodeProto) -> Iterator[str]:
 
 def _operator_indices(node: NodeProto) -> Iterator[int]:
     """Yield the indices of the TFLite operators of a node and of its subgraphs."""
-    yield from converted_operators(props(node.metadata_props))
+    yield from top_level_operators(props(node.metadata_props))
     for subgraph in node_subgraphs(node):
         for inner in subgraph.node:
             yield from _operator_indices(inner)

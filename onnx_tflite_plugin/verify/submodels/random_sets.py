@@ -65,7 +65,7 @@ def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: Opera
 
 
 def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -> dict[int, Array]:
-    """Return random operands, by tensor index.
+    """Return tensor index -> random operand.
 
     Tensors keep their observed values if they are computed from constants, or if a handler makes an assumption about their
     values. If ``kind`` is "special", operands of operators that sort keep their observed values too.

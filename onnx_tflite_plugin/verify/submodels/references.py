@@ -30,7 +30,7 @@ class OperandSet(NamedTuple):
     """Operands of one run of all submodels, and the results of builtin kernels.
 
     ``kind``: "observed", or a kind of random operands. ``inputs``: inputs of the whole model. ``operands`` and ``expected``:
-    arrays by tensor index.
+    tensor index -> array.
     """
 
     kind: str

@@ -56,7 +56,7 @@ class SavedSubmodel:
 
 
 def save_all(folder: Path, submodels: Mapping[str, SavedSubmodel]) -> None:
-    """Write submodels by name, and remove those of an earlier run.
+    """Write each submodel to a file, and remove the files of an earlier run.
 
     If writing fails, no submodel is left. Raises OSError.
     """

@@ -105,7 +105,7 @@ class Segment:
     ) -> CutLiteRT:
         """Return a LiteRT session in which every operator reads the caller's operands.
 
-        Tensors are indices. ``results``: tensors to return, by default those of ``litert_submodels``. ``floats``:
+        Tensors are indices. ``results``: tensors to return, by default the results of ``litert_submodels``. ``floats``:
         dequantize weights of dynamic-range operators. ``extra_operands``: further tensors that the caller passes. Raises
         LiteRTError or InvalidModel.
         """

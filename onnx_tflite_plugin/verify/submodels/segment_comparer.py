@@ -144,7 +144,7 @@ class SegmentComparer:
     def compare_run(self, inputs: Run, tensors: Mapping[int, Array]) -> OperandSet | None:
         """Compare all submodels on LiteRT's tensors of one run, and return the operands.
 
-        ``tensors``: arrays by tensor index. Return None if a tensor has no memory in this run.
+        ``tensors``: tensor index -> array. Return None if a tensor has no memory in this run.
         """
         if not self.segment.operands <= tensors.keys():
             return None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_metadata import top_level_operators
 from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
@@ -137,7 +137,7 @@ def label_nodes(proto: ModelProto) -> ModelProto:
     } - graph_io
     new_names: dict[str, str] = {}
     for k, node in enumerate(nodes):
-        operator = next(iter(converted_operators(props(node.metadata_props))), None)
+        operator = next(iter(top_level_operators(props(node.metadata_props))), None)
         if operator is None:
             continue
         node.name = f"op{operator}#{k}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.graph.disjoint_sets import DisjointSets
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_metadata import top_level_operators
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
@@ -111,7 +111,7 @@ def profile(
     this time. LiteRT's times exclude the overhead of a call. Raises LiteRTError or OrtError if a model does not run, and
     VerificationError if the ONNX model does not declare the operators of its nodes.
     """
-    if not any(converted_operators(props(node.metadata_props)) for node in proto.graph.node):
+    if not any(top_level_operators(props(node.metadata_props)) for node in proto.graph.node):
         raise VerificationError(
             "the ONNX model does not record from which operators its nodes were lowered, so operators cannot be timed; "
             "convert the TFLite model again"
@@ -154,7 +154,7 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
     node_types: _NodeTypes = defaultdict(set)
     sets = DisjointSets()
     for node in proto.graph.node:
-        sources = converted_operators(props(node.metadata_props))
+        sources = top_level_operators(props(node.metadata_props))
         for index in sources:
             node_types[index].add(node.op_type)
             sets.join(sources[0], index)

@@ -12,5 +12,5 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(PREFIX):
         return None
     return Decline(
-        f"there is no handler for TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT runs through TensorFlow (a select operator)"
+        f"TensorFlow's {op.code.removeprefix(PREFIX)} has no handler; LiteRT runs it through TensorFlow (a select operator)"
     )

@@ -1,4 +1,4 @@
-"""Windows and resizing of images in NumPy, for the kernels that ``verify`` runs."""
+"""Window extraction and image resizing in NumPy, for the kernels that ``verify`` runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Array
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int, mode: str) -> tuple[int, int]:
-    """Return the padding before and after an axis; zeros unless the mode is SAME."""
+    """Return the padding at the start and end of an axis; zeros unless the mode is SAME."""
     if mode != "SAME":
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
@@ -43,12 +43,12 @@ def extract_windows(
     ]
     result = np.empty((len(image), *counts, *kernel, image.shape[-1]), image.dtype)
     for offset in product(*map(range, kernel)):
-        pixels = tuple(
+        source_index = tuple(
             slice(k * d, k * d + (count - 1) * s + 1, s)
             for k, d, count, s in zip(offset, dilations, counts, strides, strict=True)
         )
-        elements: tuple[Any, ...] = (*[slice(None)] * (1 + len(kernel)), *offset)
-        result[elements] = padded[(slice(None), *pixels)]
+        target_index: tuple[Any, ...] = (*[slice(None)] * (1 + len(kernel)), *offset)
+        result[target_index] = padded[(slice(None), *source_index)]
     return result
 
 
@@ -78,7 +78,7 @@ def resize_bilinear(x: Array, size: Sequence[int], align_corners: bool, half_pix
 
 
 def coordinate_scale(size: int, new_size: int, align_corners: bool) -> np.float32:
-    """Return the distance in the image between adjacent pixels of the result."""
+    """Return the step in input pixels between adjacent output pixels."""
     if align_corners and new_size > 1:
         return np.float32((size - 1) / (new_size - 1))
     return np.float32(size / new_size)

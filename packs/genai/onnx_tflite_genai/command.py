@@ -50,7 +50,7 @@ def genai(bundle: Path, folder: Path, tokenizer: Path | None, stops: tuple[str, 
     (folder / "tokenizer.json").write_bytes(tokenizer_text)
     _write(folder / "tokenizer_config.json", make_tokenizer_config(special, metadata))
     _write(folder / "genai_config.json", make_config(decoder, special))
-    click.echo(f"wrote {folder}: {decoder.layers} layers, {decoder.vocabulary} tokens, {decoder.slots} slots")
+    click.echo(f"wrote {folder}: {decoder.layers} layers, {decoder.vocabulary} tokens, {decoder.cache_length} slots")
 
 
 def _save(model: onnx.ModelProto, folder: Path) -> None:

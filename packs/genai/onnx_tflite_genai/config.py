@@ -54,7 +54,7 @@ def make_config(decoder: Decoder, special: SpecialTokens) -> dict[str, Any]:
     return {
         "model": {
             "type": TYPE,
-            "context_length": decoder.slots,
+            "context_length": decoder.cache_length,
             "vocab_size": decoder.vocabulary,
             **({"bos_token_id": special.start[0]} if special.start else {}),
             "eos_token_id": stop_ids if len(stop_ids) > 1 else stop_ids[0],
@@ -62,10 +62,10 @@ def make_config(decoder: Decoder, special: SpecialTokens) -> dict[str, Any]:
             "decoder": {
                 "session_options": {},
                 "filename": "model.onnx",
-                "head_size": decoder.depth,
-                "hidden_size": decoder.heads * decoder.depth,
+                "head_size": decoder.head_size,
+                "hidden_size": decoder.heads * decoder.head_size,
                 "num_attention_heads": decoder.heads,
-                "num_key_value_heads": decoder.groups,
+                "num_key_value_heads": decoder.kv_heads,
                 "num_hidden_layers": decoder.layers,
                 "inputs": {
                     "input_ids": "input_ids",
@@ -82,7 +82,7 @@ def make_config(decoder: Decoder, special: SpecialTokens) -> dict[str, Any]:
         },
         "search": {
             "do_sample": False,
-            "max_length": decoder.slots,
+            "max_length": decoder.cache_length,
             "min_length": 0,
             "num_beams": 1,
             "past_present_share_buffer": True,

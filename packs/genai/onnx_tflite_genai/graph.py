@@ -1,6 +1,6 @@
-"""Change the inputs and outputs of a language model for onnxruntime-genai.
+"""Adapt the inputs and outputs of a language model to onnxruntime-genai.
 
-The runtime passes token ids, an attention mask of ones, and one buffer per past and present cache. Positions are computed
+The runtime passes token ids, an attention mask of ones, and one buffer per cache, for both its past and its present. Positions are computed
 from the mask.
 """
 
@@ -23,21 +23,22 @@ _PAST_KEY, _PAST_VALUE = 3, 4  # operands of GroupQueryAttention; results 1 and 
 class Decoder:
     """Sizes of a language model.
 
-    ``groups``: number of key and value heads. ``depth``: size of a head. ``slots``: length of the cache.
+    ``kv_heads``: number of key and value heads. ``head_size``: size of a head. ``cache_length``: maximum number of tokens.
     """
 
     layers: int
     heads: int
-    groups: int
-    depth: int
-    slots: int
+    kv_heads: int
+    head_size: int
+    cache_length: int
     vocabulary: int
 
 
 def adapt_to_genai(model: onnx.ModelProto) -> Decoder:
-    """Change inputs and outputs to onnxruntime-genai's, in place; return the sizes.
+    """Adapt the inputs and outputs to onnxruntime-genai, in place; return the sizes.
 
-    Raises ConversionError if the model has other inputs, or a cache that GroupQueryAttention does not read.
+    Raises ConversionError if the inputs are not tokens, positions and caches, or if a GroupQueryAttention does not read
+    each cache.
     """
     graph = model.graph
     attention_nodes = [node for node in graph.node if node.op_type == ATTENTION]
@@ -64,13 +65,15 @@ def adapt_to_genai(model: onnx.ModelProto) -> Decoder:
     ):
         other_names = ", ".join(info.name for info in other_inputs)
         raise ConversionError(
-            f"onnxruntime-genai cannot run the model: {len(attention_nodes)} layers have attention over a cache as"
-            f" one operator, and the inputs besides caches are {other_names or 'none'}; expected tokens and positions"
+            f"onnxruntime-genai cannot run the model: found {len(attention_nodes)} GroupQueryAttention nodes, and"
+            f" the inputs besides caches are {other_names or 'none'}; expected tokens and positions"
         )
     caches = [info for info in inputs if info.name in new_names]
-    _, groups, slots, depth = map(int, _shape(caches[0]))
+    _, kv_heads, cache_length, head_size = map(int, _shape(caches[0]))
     heads = next(attribute.i for attribute in attention_nodes[0].attribute if attribute.name == "num_heads")
-    decoder = Decoder(len(attention_nodes), heads, groups, depth, slots, int(_shape(logits_outputs[0])[-1]))
+    decoder = Decoder(
+        len(attention_nodes), heads, kv_heads, head_size, cache_length, int(_shape(logits_outputs[0])[-1])
+    )
     _rename(graph, {**new_names, logits_outputs[0].name: "logits"})
     del graph.input[:]
     graph.input.extend(
@@ -108,7 +111,7 @@ def _position_nodes(tokens: onnx.ValueInfoProto, positions: onnx.ValueInfoProto)
 
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Rename values, also in the subgraphs of nodes."""
+    """Rename values, including those in the subgraphs of nodes."""
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]

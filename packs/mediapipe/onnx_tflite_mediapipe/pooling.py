@@ -1,6 +1,6 @@
 """Max pooling with indices, and its inverse.
 
-Indices of MediaPipe are relative to the window, those of ONNX to the tensor.
+MediaPipe's indices are relative to the window; ONNX's indices are relative to the tensor.
 """
 
 from __future__ import annotations

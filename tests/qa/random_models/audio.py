@@ -9,10 +9,10 @@ import numpy as np
 from conformance.case import Case
 from conformance.cases.custom.audio import FILTERS, bin_count, cepstrum_case, spectrogram_case
 from conformance.cases.custom.rotation import rotation_case
-from tests.qa.random_models.draw import Draw, draws
+from tests.qa.random_models.draw import Draw, case_generator
 
 
-@draws("CUSTOM.AudioSpectrogram")
+@case_generator("CUSTOM.AudioSpectrogram")
 def spectrograms(draw: Draw, op: str) -> Case:
     window = draw.between(2, draw.pick(20, 200, 1200))
     samples = window + draw.between(-1, 1500)
@@ -24,7 +24,7 @@ def spectrograms(draw: Draw, op: str) -> Case:
     return spectrogram_case("random", samples, window, draw.between(1, 400), **options)
 
 
-@draws("CUSTOM.Mfcc")
+@case_generator("CUSTOM.Mfcc")
 def cepstra(draw: Draw, op: str) -> Case:
     channels, lower = draw.between(1, 60), draw.between(0, 3000)
     options = {
@@ -41,7 +41,7 @@ def cepstra(draw: Draw, op: str) -> Case:
     return cepstrum_case("random", options, rate, bins=width, channels=draw.between(1, 3))
 
 
-@draws("CUSTOM.aeq.hadamard_rotation")
+@case_generator("CUSTOM.aeq.hadamard_rotation")
 def rotations(draw: Draw, op: str) -> Case:
     size, leading = 2 ** draw.between(0, 11), [draw.between(1, 7) for _ in range(draw.between(1, 2))]
     return rotation_case("random", (*leading, size * draw.between(1, 3)), size)

@@ -9,12 +9,12 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import Spec
-from tests.qa.random_models.draw import Draw, Operand, draws, operator, sizes, table
+from tests.qa.random_models.draw import Draw, Operand, case_generator, index_operand, operator, sizes
 
 
-@draws("SLICE")
+@case_generator("SLICE")
 def slice_axes(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(draw.shape(1, 5), draw.dtype(op)), constant_share=0)
+    x = draw.data(draw.spec(draw.shape(1, 5), draw.dtype(op)), constant_probability=0)
     begin = [draw.between(0, size) for size in x.array.shape]
     lengths = [
         draw.between(0 if draw.chance(0.2) else min(1, n - start), n - start)
@@ -26,14 +26,17 @@ def slice_axes(draw: Draw, op: str) -> Case:
     ]
     index_dtype = draw.pick("int32", "int64")
     return operator(
-        draw, op, [x, table(begin, index_dtype), table(requested, index_dtype)], x.spec.with_shape(*lengths)
+        draw,
+        op,
+        [x, index_operand(begin, index_dtype), index_operand(requested, index_dtype)],
+        x.spec.with_shape(*lengths),
     )
 
 
-@draws("STRIDED_SLICE")
+@case_generator("STRIDED_SLICE")
 def slice_strided(draw: Draw, op: str) -> Case:
     """Return a STRIDED_SLICE with random masks; NumPy computes the result shape."""
-    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), constant_share=0)
+    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), constant_probability=0)
     rank = x.array.ndim
     begin: list[int] = []
     end: list[int] = []
@@ -77,12 +80,14 @@ def slice_strided(draw: Draw, op: str) -> Case:
     shape = () if has_random_masks else np.empty(x.array.shape)[tuple(index)].shape
     options = {f"{name}_mask": mask for name, mask in masks.items()}
     kind = "int32"
-    constant_share = 1.0 if draw.chance(0.8) else 0.0
-    rows = [table(values, kind, constant_share) for values in (begin, end)] + [table(step, kind, 1.0)]
+    constant_probability = 1.0 if draw.chance(0.8) else 0.0
+    rows = [index_operand(values, kind, constant_probability) for values in (begin, end)] + [
+        index_operand(step, kind, 1.0)
+    ]
     return operator(draw, op, [x, *rows], x.spec.with_shape(*shape), shapeless=has_random_masks, **options)
 
 
-@draws("SPLIT", "SPLIT_V")
+@case_generator("SPLIT", "SPLIT_V")
 def split(draw: Draw, op: str) -> Case:
     x = draw.spec(draw.shape(1), draw.dtype(op))
     axis, part_count = draw.axis(len(x.shape)), draw.between(1, 4)
@@ -99,25 +104,31 @@ def split(draw: Draw, op: str) -> Case:
 
     results, x_operand = (
         [with_axis_size(size) for size in part_sizes],
-        draw.data(with_axis_size(sum(part_sizes)), constant_share=0),
+        draw.data(with_axis_size(sum(part_sizes)), constant_probability=0),
     )
     if op == "SPLIT":
-        return operator(draw, op, [table(axis, constant_share=1.0), x_operand], *results, num_splits=part_count)
+        return operator(
+            draw, op, [index_operand(axis, constant_probability=1.0), x_operand], *results, num_splits=part_count
+        )
     requested = [-1 if j == 0 and draw.chance(0.3) else size for j, size in enumerate(part_sizes)]
-    lengths = table(requested, draw.pick("int32", "int64"))
-    return operator(draw, op, [x_operand, lengths, table(axis, constant_share=1.0)], *results, num_splits=part_count)
+    lengths = index_operand(requested, draw.pick("int32", "int64"))
+    return operator(
+        draw, op, [x_operand, lengths, index_operand(axis, constant_probability=1.0)], *results, num_splits=part_count
+    )
 
 
-@draws("UNPACK")
+@case_generator("UNPACK")
 def unpack(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(tuple(size or 2 for size in draw.shape(1)), draw.dtype(op, "float16")), constant_share=0)
+    x = draw.data(
+        draw.spec(tuple(size or 2 for size in draw.shape(1)), draw.dtype(op, "float16")), constant_probability=0
+    )
     axis = draw.axis(x.array.ndim)
     part_shape = tuple(np.delete(x.array.shape, axis).tolist())
     number = x.array.shape[axis]
     return operator(draw, op, [x], *[x.spec.with_shape(*part_shape)] * number, axis=axis, num=number)
 
 
-@draws("CONCATENATION")
+@case_generator("CONCATENATION")
 def concatenate(draw: Draw, op: str) -> Case:
     x = draw.spec(draw.shape(1), draw.dtype(op, "float16"))
     axis = draw.axis(len(x.shape))
@@ -128,7 +139,7 @@ def concatenate(draw: Draw, op: str) -> Case:
     return operator(draw, op, [draw.data(spec) for spec in specs], y, axis=axis)
 
 
-@draws("PACK")
+@case_generator("PACK")
 def pack(draw: Draw, op: str) -> Case:
     x = draw.spec(draw.shape(), draw.dtype(op))
     rank, number = len(x.shape), draw.between(1, 3)
@@ -141,12 +152,12 @@ def pack(draw: Draw, op: str) -> Case:
 
 
 def indices(draw: Draw, high: int, shape: tuple[int, ...], kinds: tuple[str, ...] = ("int32", "int64")) -> Operand:
-    return table(draw.random.integers(0, high, shape), draw.pick(*kinds), 0.5)
+    return index_operand(draw.random.integers(0, high, shape), draw.pick(*kinds), 0.5)
 
 
-@draws("GATHER")
+@case_generator("GATHER")
 def gather(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), constant_share=0.2)
+    x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), constant_probability=0.2)
     shape, rank = x.array.shape, x.array.ndim
     axis = draw.between(0, rank - 1)
     batch = draw.between(0, axis) if draw.chance(0.3) else 0
@@ -156,37 +167,42 @@ def gather(draw: Draw, op: str) -> Case:
     return operator(draw, op, [x, positions], y, **options)
 
 
-@draws("GATHER_ND")
+@case_generator("GATHER_ND")
 def gather_nd(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1, 5)), draw.dtype(op)), constant_share=0.2)
+    x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1, 5)), draw.dtype(op)), constant_probability=0.2)
     depth, rows = draw.between(0 if draw.chance(0.1) else 1, x.array.ndim), draw.shape()[:2]
     positions = draw.random.integers(0, x.array.shape[:depth], (*rows, depth))
     index_dtype = draw.pick("int16", "int32", "int64")
-    return operator(draw, op, [x, table(positions, index_dtype, 0.5)], x.spec.with_shape(*rows, *x.array.shape[depth:]))
+    return operator(
+        draw, op, [x, index_operand(positions, index_dtype, 0.5)], x.spec.with_shape(*rows, *x.array.shape[depth:])
+    )
 
 
-@draws("DYNAMIC_UPDATE_SLICE")
+@case_generator("DYNAMIC_UPDATE_SLICE")
 def update_slice(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.dtype(op)))
     size = [draw.between(min(n, 1) if draw.chance(0.9) else 0, n) for n in x.array.shape]
     start = draw.random.integers(-3, 9, len(size))
     return operator(
-        draw, op, [x, draw.data(x.spec.with_shape(*size)), table(start, draw.pick("int32", "int64"))], x.spec
+        draw, op, [x, draw.data(x.spec.with_shape(*size)), index_operand(start, draw.pick("int32", "int64"))], x.spec
     )
 
 
-@draws("SCATTER_ND")
+@case_generator("SCATTER_ND")
 def scatter(draw: Draw, op: str) -> Case:
     shape = tuple(size or 1 for size in draw.shape(1))
     depth, rows = draw.between(1, len(shape)), draw.shape(1, 2)
     positions = draw.random.integers(0, shape[:depth], (*rows, depth))
     updates = draw.data(Spec((*rows, *shape[depth:]), draw.dtype(op)))
     return operator(
-        draw, op, [table(positions, constant_share=0.5), updates, table(shape)], updates.spec.with_shape(*shape)
+        draw,
+        op,
+        [index_operand(positions, constant_probability=0.5), updates, index_operand(shape)],
+        updates.spec.with_shape(*shape),
     )
 
 
-@draws("SPARSE_TO_DENSE")
+@case_generator("SPARSE_TO_DENSE")
 def sparse_to_dense(draw: Draw, op: str) -> Case:
     shape, index_dtype = tuple(size or 1 for size in draw.shape(1)), draw.pick("int32", "int64")
     count = draw.between(1, 7)
@@ -197,18 +213,18 @@ def sparse_to_dense(draw: Draw, op: str) -> Case:
     if len(shape) == 1 and draw.chance(0.5):
         positions = positions[:, 0]
     operands = [
-        table(positions, index_dtype, 0.5),
-        table(shape, index_dtype),
+        index_operand(positions, index_dtype, 0.5),
+        index_operand(shape, index_dtype),
         draw.data(values),
-        draw.data(values.with_shape(), constant_share=0.7),
+        draw.data(values.with_shape(), constant_probability=0.7),
     ]
     return operator(draw, op, operands, values.with_shape(*shape))
 
 
-@draws("ONE_HOT")
+@case_generator("ONE_HOT")
 def one_hot(draw: Draw, op: str) -> Case:
     depth = draw.between(1, 6)
-    classes = table(draw.random.integers(-2, depth + 2, draw.shape(0, 3)), draw.pick("int32", "int64"), 0.2)
+    classes = index_operand(draw.random.integers(-2, depth + 2, draw.shape(0, 3)), draw.pick("int32", "int64"), 0.2)
     rank = classes.array.ndim
     axis = draw.between(-1, rank)
     shape = list(classes.array.shape)
@@ -216,33 +232,39 @@ def one_hot(draw: Draw, op: str) -> Case:
     value = Spec((), draw.dtype(op))
     operands = [
         classes,
-        table(depth, constant_share=0.8),
-        draw.data(value, constant_share=0.7),
-        draw.data(value, constant_share=0.7),
+        index_operand(depth, constant_probability=0.8),
+        draw.data(value, constant_probability=0.7),
+        draw.data(value, constant_probability=0.7),
     ]
     return operator(draw, op, operands, value.with_shape(*shape), axis=axis)
 
 
-@draws("WHERE")
+@case_generator("WHERE")
 def where(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), constant_share=0)
+    x = draw.data(Spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), constant_probability=0)
     array = np.where(draw.random.random(x.array.shape) < 0.5, x.array, np.zeros((), x.array.dtype))
-    return operator(draw, op, [replace(x, array=array)], Spec((None, array.ndim), "int64"), plain=True)
+    return operator(draw, op, [replace(x, array=array)], Spec((None, array.ndim), "int64"), in_isolation=True)
 
 
-@draws("FILL")
+@case_generator("FILL")
 def fill(draw: Draw, op: str) -> Case:
-    value = draw.data(draw.spec((), draw.dtype(op)), constant_share=0.3)
+    value = draw.data(draw.spec((), draw.dtype(op)), constant_probability=0.3)
     shape = draw.shape()
-    return operator(draw, op, [table(shape, draw.pick("int32", "int64")), value], value.spec.with_shape(*shape))
+    return operator(draw, op, [index_operand(shape, draw.pick("int32", "int64")), value], value.spec.with_shape(*shape))
 
 
-@draws("RANGE")
+@case_generator("RANGE")
 def number_range(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     step: Any = draw.pick(1, 2, 3, -1, -3) if "int" in dtype else float(draw.random.uniform(0.1, 2)) * draw.pick(1, -1)
     first = draw.between(-5, 5) if "int" in dtype else float(draw.random.normal())
     bounds = [first, first + step * draw.between(0, 7) + (0 if "int" in dtype else step / 3), step]
     number = max(int(np.ceil((bounds[1] - bounds[0]) / step)), 0)
-    plain = draw.chance(0.5)
-    return operator(draw, op, [table(bound, dtype, 0.5) for bound in bounds], Spec((number,), dtype), plain=plain)
+    in_isolation = draw.chance(0.5)
+    return operator(
+        draw,
+        op,
+        [index_operand(bound, dtype, 0.5) for bound in bounds],
+        Spec((number,), dtype),
+        in_isolation=in_isolation,
+    )

@@ -105,14 +105,16 @@ class Draw:
 
     # --- operands -----------------------------------------------------------------------------
 
-    def data(self, spec: Spec, constant_share: float = 0.2, specials: bool = False) -> Operand:
+    def data(self, spec: Spec, constant_probability: float = 0.2, specials: bool = False) -> Operand:
         """Return an operand with random elements.
 
-        ``constant_share``: the probability that it is a constant.
+        ``constant_probability``: the probability that it is a constant.
         """
         if spec.dtype == "string" and not spec.shape:
-            constant_share = 1.0  # LiteRT's Python reads the address of a string scalar as the string
-        return Operand(spec, (self.random_array_with_specials if specials else self.random_array)(spec), constant_share)
+            constant_probability = 1.0  # LiteRT's Python reads the address of a string scalar as the string
+        return Operand(
+            spec, (self.random_array_with_specials if specials else self.random_array)(spec), constant_probability
+        )
 
     def like(self, operand: Operand, shape: Sequence[int] | None = None) -> Spec:
         """Return a result spec with an operand's dtype and parameters."""
@@ -123,22 +125,22 @@ class Draw:
 class Operand:
     """Operand of an operator.
 
-    ``constant_share``: the probability that it is a constant. ``is_parameter``: it holds parameters such as paddings,
+    ``constant_probability``: the probability that it is a constant. ``is_parameter``: it holds parameters such as paddings,
     so its shape is static. ``has_static_channels``: its last axis is never dynamic, because it determines the number of
     groups.
     """
 
     spec: Spec
     array: Array
-    constant_share: float = 0.0
+    constant_probability: float = 0.0
     is_parameter: bool = False
     has_static_channels: bool = False
 
 
-def table(values: Any, dtype: str = "int32", constant_share: float = 0.75) -> Operand:
+def index_operand(values: Any, dtype: str = "int32", constant_probability: float = 0.75) -> Operand:
     """Return an operand of axes, sizes or indices, usually a constant."""
     array = np.asarray(values, dtype)
-    return Operand(Spec(array.shape, dtype), array, constant_share, True)
+    return Operand(Spec(array.shape, dtype), array, constant_probability, True)
 
 
 def weight_operand(spec: Spec) -> Operand:
@@ -147,23 +149,23 @@ def weight_operand(spec: Spec) -> Operand:
     return Operand(spec, spec.value, 1.0)
 
 
-Drawer = Callable[[Draw, str], Case]
-DRAWERS: dict[str, Drawer] = {}
-RARE: dict[str, tuple[float, Drawer]] = {}
+CaseGenerator = Callable[[Draw, str], Case]
+CASE_GENERATORS: dict[str, CaseGenerator] = {}
+RARE: dict[str, tuple[float, CaseGenerator]] = {}
 
 
-def draws(*ops: str, rarely: float = 0.0) -> Callable[[Drawer], Drawer]:
+def case_generator(*ops: str, rarely: float = 0.0) -> Callable[[CaseGenerator], CaseGenerator]:
     """Register a function that builds cases of operators.
 
     ``rarely``: the share of cases that it builds; another function builds the others.
     """
 
-    def register(drawer: Drawer) -> Drawer:
+    def register(generator: CaseGenerator) -> CaseGenerator:
         if rarely:
-            RARE.update(dict.fromkeys(ops, (rarely, drawer)))
+            RARE.update(dict.fromkeys(ops, (rarely, generator)))
         else:
-            DRAWERS.update(dict.fromkeys(ops, drawer))
-        return drawer
+            CASE_GENERATORS.update(dict.fromkeys(ops, generator))
+        return generator
 
     return register
 
@@ -191,24 +193,24 @@ class Surroundings:
 
 def operator(
     draw: Draw, op: str, operands: Sequence[Operand | None], *results: Spec,
-    plain: bool = False, same_shape: bool = False, sizes_unchecked: bool = False, shapeless: bool = False,
+    in_isolation: bool = False, same_shape: bool = False, sizes_unchecked: bool = False, shapeless: bool = False,
     version: int | None = None, **options: Any,
 ) -> Case:  # fmt: skip
     """Return a case of one operator in random surroundings.
 
-    ``plain``: without surroundings. ``same_shape``: all operands have one shape. ``sizes_unchecked``: the kernel does not
+    ``in_isolation``: without surroundings. ``same_shape``: all operands have one shape. ``sizes_unchecked``: the kernel does not
     check the sizes of operands. ``shapeless``: only LiteRT knows the shapes of results.
     """
-    surroundings = Surroundings() if plain else Surroundings.draw(draw)
+    surroundings = Surroundings() if in_isolation else Surroundings.draw(draw)
     if sizes_unchecked and surroundings.has_dynamic_sizes:
         surroundings = Surroundings()
     if shapeless:
         surroundings = Surroundings(is_shapeless=True)
-    is_constant = [operand is not None and draw.chance(operand.constant_share) for operand in operands]
+    is_constant = [operand is not None and draw.chance(operand.constant_probability) for operand in operands]
     if same_shape and surroundings.has_dynamic_sizes:
         is_constant = [False] * len(operands)
     if all(is_constant) and operands and operands[0] is not None:
-        is_constant[0] = operands[0].constant_share == 1.0
+        is_constant[0] = operands[0].constant_probability == 1.0
     arrays: dict[str, Array] = {}
     version = version or choose_version(draw, op)
     dynamic_sizes = {size for size in (0, 1, *PRIMES, 8) if draw.chance(0.4)}
@@ -284,8 +286,8 @@ def choose_version(draw: Draw, op: str) -> int:
 
 
 def case(draw: Draw, op: str) -> Case:
-    share, rare_drawer = RARE.get(op, (0.0, DRAWERS[op]))
-    return (rare_drawer if share and draw.chance(share) else DRAWERS[op])(draw, op)
+    share, rare_generator = RARE.get(op, (0.0, CASE_GENERATORS[op]))
+    return (rare_generator if share and draw.chance(share) else CASE_GENERATORS[op])(draw, op)
 
 
 def sizes(spec: Spec) -> tuple[int, ...]:

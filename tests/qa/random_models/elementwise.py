@@ -9,12 +9,12 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import Spec, in_bfloat16
-from tests.qa.random_models.draw import FUSED, QUANTIZED, Draw, draws, operator, scale, weight_operand
+from tests.qa.random_models.draw import FUSED, QUANTIZED, Draw, case_generator, operator, scale, weight_operand
 
 ARITHMETIC = ("ADD", "SUB", "MUL", "DIV")
 
 
-@draws(*ARITHMETIC, "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
+@case_generator(*ARITHMETIC, "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
 def binary(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op, "complex64")
     shape = draw.shape()
@@ -43,11 +43,11 @@ def binary(draw: Draw, op: str) -> Case:
     if op in ("ADD", "MUL", "MAXIMUM", "MINIMUM", "SUB") and draw.chance(0.3):
         a, b = b, a
     options = {"fused_activation_function": draw.pick(*FUSED)} if op in ARITHMETIC and dtype != "float16" else {}
-    plain = op == "DIV" and dtype != "float32"  # after a convolution, a divisor could be 0
-    return operator(draw, op, [a, b], z.with_shape(*shape), plain=plain, **options)
+    in_isolation = op == "DIV" and dtype != "float32"  # after a convolution, a divisor could be 0
+    return operator(draw, op, [a, b], z.with_shape(*shape), in_isolation=in_isolation, **options)
 
 
-@draws("FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2")
+@case_generator("FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2")
 def binary_unquantized(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     shape = draw.shape()
@@ -74,13 +74,13 @@ UNARY = (
 )  # fmt: skip
 
 
-@draws(*UNARY)
+@case_generator(*UNARY)
 def unary_operator(draw: Draw, op: str) -> Case:
     if op in ("CEIL", "FLOOR", "ROUND", "NEG", "TANH", "LOGISTIC") and draw.chance(0.1):
         x = Spec(draw.shape(1))
         return replace(in_bfloat16(op, [x], x), input_arrays={"x0": draw.random_array(x)}, opsets=(None,), runs=1)
     dtype = draw.dtype(op)
-    x = draw.data(draw.spec(draw.shape(), dtype), specials=op not in ("SIN", "COS"), constant_share=0)
+    x = draw.data(draw.spec(draw.shape(), dtype), specials=op not in ("SIN", "COS"), constant_probability=0)
     y = draw.spec(x.spec.shape, dtype)  # type: ignore[arg-type]
     if dtype in REQUIRED_PARAMETERS.get(op, {}):
         required = REQUIRED_PARAMETERS[op][dtype]
@@ -100,7 +100,7 @@ def unary_operator(draw: Draw, op: str) -> Case:
     return operator(draw, op, [x], y, **options)
 
 
-@draws("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+@case_generator("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 def compare(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     shape = draw.shape()
@@ -113,7 +113,7 @@ def compare(draw: Draw, op: str) -> Case:
     return operator(draw, op, [x, y], Spec(shape, "bool"))
 
 
-@draws("LOGICAL_AND", "LOGICAL_OR", "BITWISE_XOR", "RIGHT_SHIFT")
+@case_generator("LOGICAL_AND", "LOGICAL_OR", "BITWISE_XOR", "RIGHT_SHIFT")
 def bitwise(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(), draw.dtype(op)))
     y = draw.data(Spec(draw.broadcast(x.array.shape), x.spec.dtype))
@@ -123,7 +123,7 @@ def bitwise(draw: Draw, op: str) -> Case:
     return operator(draw, op, [x, y], x.spec)
 
 
-@draws("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", "STABLEHLO_AND")
+@case_generator("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", "STABLEHLO_AND")
 def same_shape_binary(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     shape = draw.shape()
@@ -131,32 +131,32 @@ def same_shape_binary(draw: Draw, op: str) -> Case:
     return operator(draw, op, [draw.data(x, specials=True), draw.data(y)], z, same_shape=True)
 
 
-@draws("STABLEHLO_SHIFT_LEFT")
+@case_generator("STABLEHLO_SHIFT_LEFT")
 def shift(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(), draw.dtype(op)))
     amounts = draw.random.integers(0, np.iinfo(x.spec.dtype).bits, x.array.shape).astype(x.spec.dtype)
     return operator(draw, op, [x, replace(x, array=amounts)], x.spec, same_shape=True)
 
 
-@draws("ADD_N")
+@case_generator("ADD_N")
 def add_several(draw: Draw, op: str) -> Case:
     x = Spec(draw.shape(), draw.dtype(op))
     return operator(draw, op, [draw.data(x) for _ in range(draw.between(1, 5))], x, same_shape=True)
 
 
-@draws("PRELU")
+@case_generator("PRELU")
 def prelu(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
-    x = draw.data(draw.spec(draw.shape(1), dtype), constant_share=0)
+    x = draw.data(draw.spec(draw.shape(1), dtype), constant_probability=0)
     slopes = draw.data(
-        draw.spec(draw.broadcast(x.array.shape), "int8" if dtype == "int16" else dtype), constant_share=0.8
+        draw.spec(draw.broadcast(x.array.shape), "int8" if dtype == "int16" else dtype), constant_probability=0.8
     )
     if draw.chance(0.3) and slopes.array.size:
         slopes = replace(slopes, array=np.full_like(slopes.array, slopes.array.reshape(-1)[0]))
     return operator(draw, op, [x, slopes], draw.spec(x.array.shape, dtype))
 
 
-@draws("SELECT", "SELECT_V2")
+@case_generator("SELECT", "SELECT_V2")
 def select_values(draw: Draw, op: str) -> Case:
     dtype = draw.pick(draw.dtype(op), "complex64") if draw.chance(0.1) else draw.dtype(op)
     x = draw.spec(draw.shape(), dtype)
@@ -172,7 +172,7 @@ def select_values(draw: Draw, op: str) -> Case:
     return operator(draw, op, operands, x.with_shape(*shape), same_shape=op == "SELECT")
 
 
-@draws("CAST")
+@case_generator("CAST")
 def cast(draw: Draw, op: str) -> Case:
     dtypes = ("float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool")
     before, after = draw.pick(*dtypes, "complex64"), draw.pick(*dtypes, "complex64")
@@ -185,17 +185,17 @@ def cast(draw: Draw, op: str) -> Case:
     return operator(draw, op, [x], y)
 
 
-@draws("QUANTIZE")
+@case_generator("QUANTIZE")
 def quantize(draw: Draw, op: str) -> Case:
     before, after = draw.pick("float32", *QUANTIZED), draw.pick(*QUANTIZED)
     # Beyond 32 bits, the kernel's conversion to int16 is undefined in C.
-    x = draw.data(draw.spec(draw.shape(), before), specials=after != "int16", constant_share=0)
+    x = draw.data(draw.spec(draw.shape(), before), specials=after != "int16", constant_probability=0)
     return operator(draw, op, [x], draw.spec(x.array.shape, after))
 
 
-@draws("DEQUANTIZE")
+@case_generator("DEQUANTIZE")
 def dequantize(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(draw.shape(), draw.pick(*QUANTIZED, "float16")), constant_share=0.2)
+    x = draw.data(draw.spec(draw.shape(), draw.pick(*QUANTIZED, "float16")), constant_probability=0.2)
     if x.spec.dtype in ("int8", "uint8") and len(x.array.shape) > 1 and draw.chance(0.3):
         axis = draw.between(0, x.array.ndim - 1)
         scales = draw.random.uniform(0.01, 0.3, x.array.shape[axis]).astype(np.float32).tolist()
@@ -205,16 +205,16 @@ def dequantize(draw: Draw, op: str) -> Case:
     return operator(draw, op, [x], Spec(x.array.shape))
 
 
-@draws("FAKE_QUANT")
+@case_generator("FAKE_QUANT")
 def fake_quantize(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(draw.shape()), specials=True, constant_share=0)
+    x = draw.data(Spec(draw.shape()), specials=True, constant_probability=0)
     low, high = -float(draw.random.uniform(0, 6)), float(draw.random.uniform(0.1, 6))
     low = 0.0 if draw.chance(0.2) else low
     return operator(draw, op, [x], x.spec, min=low, max=high, num_bits=draw.between(2, 16))
 
 
-@draws("BUCKETIZE")
+@case_generator("BUCKETIZE")
 def bucketize(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(draw.shape(), draw.dtype(op)), specials=True, constant_share=0)
+    x = draw.data(Spec(draw.shape(), draw.dtype(op)), specials=True, constant_probability=0)
     boundaries = sorted(draw.random.normal(0, 4, draw.between(1, 6)).round(1).tolist())
     return operator(draw, op, [x], Spec(x.array.shape, "int32"), boundaries=boundaries)

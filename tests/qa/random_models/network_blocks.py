@@ -32,11 +32,11 @@ def dense(n: Network, x: TensorRef, out: int, **options: Any) -> TensorRef:
 
 
 def transpose(n: Network, x: TensorRef, *perm: int) -> TensorRef:
-    return n.apply("TRANSPOSE", [x, n.table(perm)], [n.shape(x)[k] for k in perm], like=x)
+    return n.apply("TRANSPOSE", [x, n.index_constant(perm)], [n.shape(x)[k] for k in perm], like=x)
 
 
 def reshape(n: Network, x: TensorRef, *shape: int) -> TensorRef:
-    return n.apply("RESHAPE", [x, n.table(shape)], shape, like=x, new_shape=list(shape))
+    return n.apply("RESHAPE", [x, n.index_constant(shape)], shape, like=x, new_shape=list(shape))
 
 
 def normalized_shape(n: Network, x: TensorRef) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ def normalized_shape(n: Network, x: TensorRef) -> tuple[int, ...]:
 def mean(n: Network, x: TensorRef, *axes: int) -> TensorRef:
     """Add a mean that keeps the axes."""
     shape = [1 if k in axes else size for k, size in enumerate(n.shape(x))]
-    return n.apply("MEAN", [x, n.table(axes)], shape, keep_dims=True)
+    return n.apply("MEAN", [x, n.index_constant(axes)], shape, keep_dims=True)
 
 
 # --- activations ------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def gated_linear_unit(n: Network, x: TensorRef) -> None:
         raise Unsupported
     axis = n.draw.pick(len(rows), -1)
     halves = [n.activation((*rows, channels // 2), like=x) for _ in "ab"]
-    first_half = n.call([n.table(axis), x], *halves, code="SPLIT", num_splits=2)
+    first_half = n.call([n.index_constant(axis), x], *halves, code="SPLIT", num_splits=2)
     n.apply("MUL", [first_half, n.apply("LOGISTIC", [n.pool[-1]])])
 
 
@@ -168,7 +168,9 @@ def rms_norm(n: Network, x: TensorRef) -> None:
 def l2_normalize(n: Network, x: TensorRef) -> None:
     shape = normalized_shape(n, x)
     reduced_shape = (*shape[:-1], 1)
-    sum_of_squares = n.apply("SUM", [n.apply("MUL", [x, x]), n.table([len(shape) - 1])], reduced_shape, keep_dims=True)
+    sum_of_squares = n.apply(
+        "SUM", [n.apply("MUL", [x, x]), n.index_constant([len(shape) - 1])], reduced_shape, keep_dims=True
+    )
     if n.draw.chance(0.5):
         n.apply("MUL", [x, n.apply("RSQRT", [n.apply("MAXIMUM", [sum_of_squares, n.fusion_constant(1e-6)])])])
     else:
@@ -178,7 +180,7 @@ def l2_normalize(n: Network, x: TensorRef) -> None:
 @block(weight=0.7, dtypes=FLOATS)
 def softmax(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
-    axes, reduced_shape = n.table([len(shape) - 1]), (*shape[:-1], 1)
+    axes, reduced_shape = n.index_constant([len(shape) - 1]), (*shape[:-1], 1)
     maximum = n.apply("REDUCE_MAX", [x, axes], reduced_shape, keep_dims=True)
     exponentials = n.apply("EXP", [n.apply("SUB", [x, maximum])])
     n.apply("DIV", [exponentials, n.apply("SUM", [exponentials, axes], reduced_shape, keep_dims=True)])
@@ -249,7 +251,9 @@ def rotary_embedding(n: Network, x: TensorRef) -> None:
 
     def slice_half(begin: int) -> TensorRef:
         half_shape = (*rows, half_width)
-        return n.apply("SLICE", [x, n.table([*zeros, begin]), n.table([*rows, half_width])], half_shape, like=x)
+        return n.apply(
+            "SLICE", [x, n.index_constant([*zeros, begin]), n.index_constant([*rows, half_width])], half_shape, like=x
+        )
 
     first_half, second_half = slice_half(0), slice_half(half_width)
     negated_second_half = (
@@ -296,7 +300,7 @@ def pad_then_convolve(n: Network, x: TensorRef) -> None:
     padded_height, padded_width = (size + sum(pad) for size, pad in zip((h, w), pads[1:3], strict=True))
     if min(padded_height, padded_width) < 3:
         raise Unsupported
-    y = n.apply("PAD", [x, n.table(pads)], (batch, padded_height, padded_width, c), like=x)
+    y = n.apply("PAD", [x, n.index_constant(pads)], (batch, padded_height, padded_width, c), like=x)
     options: dict[str, Any] = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
     if n.draw.chance(0.5):
         operands = n.weights(y, n.numbers(1, 3, 3, c, spread=0.4), 3, n.numbers(c, spread=0.3))
@@ -341,7 +345,7 @@ def grouped_convolution(n: Network, x: TensorRef) -> None:
     if c % 2:
         raise Unsupported
     halves = [n.activation((*rows, c // 2), like=x) for _ in "ab"]
-    inputs = [n.call([n.table(3), x], *halves, code="SPLIT", num_splits=2), n.pool[-1]]
+    inputs = [n.call([n.index_constant(3), x], *halves, code="SPLIT", num_splits=2), n.pool[-1]]
     results = [pointwise(n, half, 3) for half in inputs]
     if n.dtype in ("int8", "int16"):
         results = [results[0], n.rescale(results[1], like=results[0])]
@@ -355,7 +359,11 @@ def conv_1d(n: Network, x: TensorRef) -> None:
     batch, steps, c = n.rank(x, 3)
     axis = n.draw.pick(1, 2)
     image = (batch, 1, steps, c) if axis == 1 else (batch, steps, 1, c)
-    y = reshape(n, x, *image) if n.draw.chance(0.5) else n.apply("EXPAND_DIMS", [x, n.table(axis)], image, like=x)
+    y = (
+        reshape(n, x, *image)
+        if n.draw.chance(0.5)
+        else n.apply("EXPAND_DIMS", [x, n.index_constant(axis)], image, like=x)
+    )
     kernel = [1, 3] if axis == 1 else [3, 1]
     operands = n.weights(y, n.numbers(5, *kernel, c, spread=(3 * c) ** -0.5), 0, n.numbers(5, spread=0.3))
     y = n.apply(

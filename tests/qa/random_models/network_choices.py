@@ -21,7 +21,10 @@ def arg_extreme(n: Network, x: TensorRef) -> None:
     result_shape = tuple(size for k, size in enumerate(shape) if k != axis)
     dtype = n.draw.pick(*INTEGERS)
     indices = n.add_auxiliary(
-        n.code, [x, n.table(axis - n.draw.pick(0, len(shape)))], Spec(result_shape, dtype), output_type=dtype.upper()
+        n.code,
+        [x, n.index_constant(axis - n.draw.pick(0, len(shape)))],
+        Spec(result_shape, dtype),
+        output_type=dtype.upper(),
     )
     if n.draw.chance(0.4):
         n.add_auxiliary(
@@ -34,7 +37,7 @@ def top_k(n: Network, x: TensorRef) -> None:
     *rows, last = n.rank(x, 2, 3, 4)
     count = n.draw.between(1, last)
     y, index_spec = n.activation((*rows, count), like=x), Spec((*rows, count), "int32")
-    values, _ = n.add_auxiliary("TOPK_V2", [x, n.table(count)], y, index_spec)
+    values, _ = n.add_auxiliary("TOPK_V2", [x, n.index_constant(count)], y, index_spec)
     n.auxiliary.remove(values)
     n.pool.append(values)
 
@@ -48,13 +51,13 @@ def split_sizes(n: Network, x: TensorRef) -> None:
     position = n.draw.between(1, shape[axis] - 1)
     sizes = [position, shape[axis] - position]
     parts = [n.activation([s if k == axis else size for k, size in enumerate(shape)], like=x) for s in sizes]
-    n.call([x, n.table(sizes), n.table(axis)], *parts, num_splits=2)
+    n.call([x, n.index_constant(sizes), n.index_constant(axis)], *parts, num_splits=2)
 
 
 @step("CUMSUM", weight=0.4)
 def cumulative_sum(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
-    axis = n.table(n.draw.between(0, len(shape) - 1))
+    axis = n.index_constant(n.draw.between(0, len(shape) - 1))
     n.apply("CUMSUM", [x, axis], exclusive=n.draw.chance(0.3), reverse=n.draw.chance(0.3))
 
 
@@ -63,7 +66,7 @@ def broadcast_to(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     expanded = [2 if size == 1 else size for size in shape]
     target = expanded if n.draw.chance(0.5) or len(shape) == 4 else [2, *expanded]
-    n.apply("BROADCAST_TO", [x, n.table(target)], target, like=x)
+    n.apply("BROADCAST_TO", [x, n.index_constant(target)], target, like=x)
 
 
 @step("GATHER_ND", weight=0.5)
@@ -71,7 +74,7 @@ def gather_points(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     depth = n.draw.between(1, len(shape) - 1)
     indices = np.stack([n.draw.random.integers(0, size, 3) for size in shape[:depth]], 1)
-    n.apply("GATHER_ND", [x, n.table(indices)], (3, *shape[depth:]), like=x)
+    n.apply("GATHER_ND", [x, n.index_constant(indices)], (3, *shape[depth:]), like=x)
 
 
 @step("SCATTER_ND", weight=0.3)
@@ -81,7 +84,7 @@ def scatter(n: Network, x: TensorRef) -> None:
         raise Unsupported  # unset elements are quantized values 0
     indices = n.draw.random.permutation(shape[0] + 2)[: shape[0], None]
     result_shape = (shape[0] + 2, *shape[1:])
-    n.apply("SCATTER_ND", [n.table(indices), x, n.table(result_shape)], result_shape, like=x)
+    n.apply("SCATTER_ND", [n.index_constant(indices), x, n.index_constant(result_shape)], result_shape, like=x)
 
 
 @step("DYNAMIC_UPDATE_SLICE", weight=0.5)
@@ -89,7 +92,7 @@ def update(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     update_shape = tuple(n.draw.between(1, size) for size in shape)
     begin = [n.draw.between(-1, size) for size in shape]  # the kernel clamps positions that are out of range
-    n.apply("DYNAMIC_UPDATE_SLICE", [x, n.operand(n.numbers(*update_shape), like=x), n.table(begin)], like=x)
+    n.apply("DYNAMIC_UPDATE_SLICE", [x, n.operand(n.numbers(*update_shape), like=x), n.index_constant(begin)], like=x)
 
 
 @step("SEGMENT_SUM", weight=0.3)
@@ -97,7 +100,7 @@ def sum_segments(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3)
     ids = np.sort(n.draw.random.integers(0, 3, shape[0]))
     ids = np.unique(ids, return_inverse=True)[1]
-    n.apply("SEGMENT_SUM", [x, n.table(ids)], (int(ids[-1]) + 1, *shape[1:]))
+    n.apply("SEGMENT_SUM", [x, n.index_constant(ids)], (int(ids[-1]) + 1, *shape[1:]))
 
 
 @step("REDUCE_MIN", "REDUCE_PROD", weight=0.3)
@@ -106,7 +109,7 @@ def reduce_last_axis(n: Network, x: TensorRef) -> None:
     if n.code == "REDUCE_PROD" and (n.dtype != "float32" or shape[-1] > 8):
         raise Unsupported
     like = x if n.code == "REDUCE_MIN" else None
-    n.apply(n.code, [x, n.table([len(shape) - 1])], shape[:-1], like=like, keep_dims=False)
+    n.apply(n.code, [x, n.index_constant([len(shape) - 1])], shape[:-1], like=like, keep_dims=False)
 
 
 @step("L2_POOL_2D", "LOCAL_RESPONSE_NORMALIZATION", weight=0.3)
@@ -152,7 +155,7 @@ def embedding_lookup(n: Network, x: TensorRef) -> None:
     rows, width = n.rank(x, 2)
     if n.dtype != "float32":
         raise Unsupported
-    ids = n.add_auxiliary("ARG_MAX", [x, n.table(1)], Spec((rows,), "int32"), output_type="INT32")
+    ids = n.add_auxiliary("ARG_MAX", [x, n.index_constant(1)], Spec((rows,), "int32"), output_type="INT32")
     n.apply("EMBEDDING_LOOKUP", [*ids, constant(n.numbers(width, 6))], (rows, 6))
 
 
@@ -161,8 +164,15 @@ def one_hot(n: Network, x: TensorRef) -> None:
     *rows, width = n.rank(x, 2, 3)
     if n.dtype != "float32":
         raise Unsupported
-    indices = n.add_auxiliary("ARG_MAX", [x, n.table(len(rows))], Spec(tuple(rows), "int32"), output_type="INT32")
-    n.apply("ONE_HOT", [*indices, n.table(width), n.fusion_constant(1), n.fusion_constant(0)], (*rows, width), axis=-1)
+    indices = n.add_auxiliary(
+        "ARG_MAX", [x, n.index_constant(len(rows))], Spec(tuple(rows), "int32"), output_type="INT32"
+    )
+    n.apply(
+        "ONE_HOT",
+        [*indices, n.index_constant(width), n.fusion_constant(1), n.fusion_constant(0)],
+        (*rows, width),
+        axis=-1,
+    )
 
 
 @step("GREATER", "LESS", "EQUAL", weight=0.3)
@@ -189,7 +199,10 @@ def reshape_by_shape(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     sizes = n.add_auxiliary("SHAPE", [x], Spec((len(shape),), "int32"), out_type="INT32")
     batch = n.add_auxiliary(
-        "STRIDED_SLICE", [*sizes, n.table([0]), n.table([1]), n.table([1])], Spec((), "int32"), shrink_axis_mask=1
+        "STRIDED_SLICE",
+        [*sizes, n.index_constant([0]), n.index_constant([1]), n.index_constant([1])],
+        Spec((), "int32"),
+        shrink_axis_mask=1,
     )
     trailing = n.draw.pick((prod(shape[1:]),), (-1,), (shape[1], -1), (prod(shape[1:-1]), shape[-1]))
     known = -prod(k for k in trailing if k > 0) if -1 in trailing else 1
@@ -222,11 +235,11 @@ def run_lstm(n: Network, x: TensorRef) -> None:
     bidirectional = n.draw.chance(0.4)
     outputs = [lstm(n, x, width)]
     if bidirectional:
-        reversed_x = n.apply("REVERSE_V2", [x, n.table([1])], like=x)
-        outputs.append(n.apply("REVERSE_V2", [lstm(n, reversed_x, width), n.table([1])]))
+        reversed_x = n.apply("REVERSE_V2", [x, n.index_constant([1])], like=x)
+        outputs.append(n.apply("REVERSE_V2", [lstm(n, reversed_x, width), n.index_constant([1])]))
         n.apply("CONCATENATION", outputs, (batch, steps, 2 * CELLS), axis=n.draw.pick(2, -1))
     if n.draw.chance(0.5):  # only the output of the last step
-        last_step = [n.table([0, -1, 0]), n.table([0, 0, 0]), n.table([1, 1, 1])]
+        last_step = [n.index_constant([0, -1, 0]), n.index_constant([0, 0, 0]), n.index_constant([1, 1, 1])]
         masks = {"begin_mask": 5, "end_mask": 7, "shrink_axis_mask": 2}
         n.apply("STRIDED_SLICE", [outputs[0], *last_step], (batch, CELLS), like=outputs[0], **masks)
 

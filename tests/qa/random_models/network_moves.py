@@ -29,7 +29,7 @@ def pad(n: Network, x: TensorRef) -> None:
         spec = n.net.spec(x)
         value = np.asarray(0.5, np.float32) if spec.dtype == "float32" else np.asarray(7, spec.dtype)
         pad_value = [replace(spec, shape=(), value=value, name="")]
-    n.call([x, n.table(rows), *pad_value], y, **options)
+    n.call([x, n.index_constant(rows), *pad_value], y, **options)
 
 
 @step("TRANSPOSE", weight=2)
@@ -38,7 +38,7 @@ def transpose_axes(n: Network, x: TensorRef) -> None:
     perm = n.draw.random.permutation(len(shape)).tolist()
     if len(shape) == 4 and n.draw.chance(0.5):
         perm = n.draw.pick([0, 3, 1, 2], [0, 2, 3, 1], [0, 2, 1, 3])
-    n.call([x, n.table(perm)], n.activation([shape[k] for k in perm], like=x))
+    n.call([x, n.index_constant(perm)], n.activation([shape[k] for k in perm], like=x))
 
 
 @step("RESHAPE", weight=2.5)
@@ -58,7 +58,7 @@ def reshape(n: Network, x: TensorRef) -> None:
     target = n.draw.pick(*choices)
     if len(target) > 5:
         raise Unsupported
-    n.call([x, n.table(target)], n.activation(target, like=x), new_shape=list(target))
+    n.call([x, n.index_constant(target)], n.activation(target, like=x), new_shape=list(target))
 
 
 @step("SQUEEZE", "EXPAND_DIMS", weight=0.7)
@@ -68,7 +68,7 @@ def squeeze_or_expand(n: Network, x: TensorRef) -> None:
         if len(shape) > 4:
             raise Unsupported
         axis = n.draw.between(0, len(shape))
-        n.call([x, n.table(axis)], n.activation((*shape[:axis], 1, *shape[axis:]), like=x))
+        n.call([x, n.index_constant(axis)], n.activation((*shape[:axis], 1, *shape[axis:]), like=x))
         return
     ones = [k for k, size in enumerate(shape) if size == 1]
     if not ones or len(shape) < 3:
@@ -110,7 +110,7 @@ def split(n: Network, x: TensorRef) -> None:
         raise Unsupported
     axis, count = n.draw.pick(*choices)
     result = n.activation([size // count if k == axis else size for k, size in enumerate(shape)], like=x)
-    n.call([n.table(axis), x], *[result] * count, num_splits=count)
+    n.call([n.index_constant(axis), x], *[result] * count, num_splits=count)
 
 
 @step("UNPACK", weight=0.7)
@@ -138,14 +138,18 @@ def slice_axes(n: Network, x: TensorRef) -> None:
     end = [n.draw.between(at + 1, size) if n.draw.chance(0.4) else size for at, size in zip(begin, shape, strict=True)]
     if n.code == "SLICE":
         lengths = [b - a for a, b in zip(begin, end, strict=True)]
-        n.call([x, n.table(begin), n.table(lengths)], n.activation(lengths, like=x))
+        n.call([x, n.index_constant(begin), n.index_constant(lengths)], n.activation(lengths, like=x))
         return
     strides = [n.draw.pick(1, 1, 2) for _ in shape]
     lengths = [-(-(b - a) // s) for a, b, s in zip(begin, end, strides, strict=True)]
     dropped_axis = n.draw.between(0, len(shape) - 1) if n.draw.chance(0.3) else None
     result_shape = [size for k, size in enumerate(lengths) if k != dropped_axis]
     mask = {} if dropped_axis is None else {"shrink_axis_mask": 1 << dropped_axis}
-    n.call([x, n.table(begin), n.table(end), n.table(strides)], n.activation(result_shape, like=x), **mask)
+    n.call(
+        [x, n.index_constant(begin), n.index_constant(end), n.index_constant(strides)],
+        n.activation(result_shape, like=x),
+        **mask,
+    )
 
 
 @step("GATHER", "REVERSE_V2", "TILE", weight=0.6)
@@ -153,14 +157,14 @@ def gather_reverse_or_tile(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     axis = n.draw.between(0, len(shape) - 1)
     if n.code == "REVERSE_V2":
-        n.call([x, n.table([axis])], n.activation(shape, like=x))
+        n.call([x, n.index_constant([axis])], n.activation(shape, like=x))
         return
     count = n.draw.between(1, 4) if n.code == "GATHER" else 2 * shape[axis]
     y = n.activation([count if k == axis else size for k, size in enumerate(shape)], like=x)
     if n.code == "TILE":
-        n.call([x, n.table([2 if k == axis else 1 for k in range(len(shape))])], y)
+        n.call([x, n.index_constant([2 if k == axis else 1 for k in range(len(shape))])], y)
         return
-    n.call([x, n.table(n.draw.random.integers(0, shape[axis], count))], y, axis=axis)
+    n.call([x, n.index_constant(n.draw.random.integers(0, shape[axis], count))], y, axis=axis)
 
 
 @step("SPACE_TO_DEPTH", "DEPTH_TO_SPACE", weight=0.8)
@@ -187,7 +191,7 @@ def dilate_by_batches(n: Network, x: TensorRef) -> None:
     extra = [4 + size % 2 for size in (h, w)]
     rows, columns = (h + extra[0]) // 2, (w + extra[1]) // 2
     batches = n.call(
-        [x, n.table([2, 2]), n.table([[2, extra[0] - 2], [2, extra[1] - 2]])],
+        [x, n.index_constant([2, 2]), n.index_constant([[2, extra[0] - 2], [2, extra[1] - 2]])],
         n.activation((4 * batch, rows, columns, c), like=x),
     )
     operands = n.weights(batches, n.numbers(1, 3, 3, c, spread=0.4), 3, n.numbers(c, spread=0.3))
@@ -197,7 +201,7 @@ def dilate_by_batches(n: Network, x: TensorRef) -> None:
     )
     crops = [2 * (rows - 2) - h, 2 * (columns - 2) - w]
     n.call(
-        [convolved, n.table([2, 2]), n.table([[0, crops[0]], [0, crops[1]]])],
+        [convolved, n.index_constant([2, 2]), n.index_constant([[0, crops[0]], [0, crops[1]]])],
         n.activation((batch, h, w, c), like=convolved),
         code="BATCH_TO_SPACE_ND",
     )

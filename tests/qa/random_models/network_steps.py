@@ -61,7 +61,7 @@ def transpose(n: Network, x: TensorRef) -> None:
     out = n.draw.pick(1, 3, 5)
     weight, bias = n.weights(x, n.numbers(out, *kernel, c, spread=0.4), 0, n.numbers(out, spread=0.3))
     y = n.activation((batch, *sizes, out))
-    operands = [n.table([batch, *sizes, out]), weight, x, *([] if bias is None else [bias])]
+    operands = [n.index_constant([batch, *sizes, out]), weight, x, *([] if bias is None else [bias])]
     options = {} if bias is None else n.bias_type([bias])
     n.call(operands, y, padding="SAME" if is_same else "VALID", stride_h=stride, stride_w=stride, **options)
 
@@ -182,7 +182,7 @@ def reduce(n: Network, x: TensorRef) -> None:
     keep = n.draw.chance(0.5)
     result = tuple(1 if k in axes else size for k, size in enumerate(shape) if keep or k not in axes)
     y = n.activation(result, like=x if n.code.startswith("REDUCE") else None)
-    n.call([x, n.table([k - len(shape) if n.draw.chance(0.3) else k for k in axes])], y, keep_dims=keep)
+    n.call([x, n.index_constant([k - len(shape) if n.draw.chance(0.3) else k for k in axes])], y, keep_dims=keep)
 
 
 @step("AVERAGE_POOL_2D", "MAX_POOL_2D")
@@ -205,4 +205,4 @@ def resize(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     size = [h * 2, w * 2] if n.draw.chance(0.5) else [n.draw.between(1, 9), n.draw.between(1, 9)]
     mode = n.draw.pick({}, {"half_pixel_centers": True}, {"align_corners": True})
-    n.call([x, n.table(size)], n.activation((batch, *size, c), like=x), **mode)
+    n.call([x, n.index_constant(size)], n.activation((batch, *size, c), like=x), **mode)

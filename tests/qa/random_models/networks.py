@@ -170,7 +170,7 @@ class Network:
         quantized = np.clip(np.rint(array / scale) + point, limits.min, limits.max)
         return constant(quantized.astype(self.dtype), None, scale, point)
 
-    def table(self, values: Any) -> Spec:
+    def index_constant(self, values: Any) -> Spec:
         return constant(np.asarray(values, np.int32))
 
     def weights(self, x: TensorRef, array: Array, axis: int, bias: Array | None) -> list[Spec | TensorRef | None]:

@@ -15,7 +15,7 @@ from conformance.cases.sequence.rnn import ACTIVATIONS, rnn
 from conformance.cases.sequence.svdf import run_micro, svdf
 from conformance.lstms import Lstm
 from conformance.models import net
-from tests.qa.random_models.draw import Draw, draws
+from tests.qa.random_models.draw import Draw, case_generator
 
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "SIGN_BIT")
 """Activations that are continuous at 0. Others are excluded, because rounding may change the sign of a sum."""
@@ -23,7 +23,7 @@ SMOOTH = tuple(name for name in ACTIVATIONS if name != "SIGN_BIT")
 VARIANTS: tuple[dict[str, Any], ...] = ({}, {"peephole": True}, {"projection_size": 13}, {"layer_norm": True})
 
 
-@draws("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM")
+@case_generator("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM")
 def lstm(draw: Draw, op: str) -> Case:
     if op == "LSTM" and draw.chance(0.2):
         dtype = draw.pick("float32", "uint8")
@@ -53,7 +53,7 @@ def lstm(draw: Draw, op: str) -> Case:
     return layer.case("random", input_arrays=[{"x0": draw.random_array(layer.x)} for _ in range(3)])
 
 
-@draws("BIDIRECTIONAL_SEQUENCE_LSTM")
+@case_generator("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional(draw: Draw, op: str) -> Case:
     direction: dict[str, Any] = dict(
         draw.pick({}, {"coupled": True}, {"peephole": True}, {"projection_size": 13}, {"flat_states": True})
@@ -73,7 +73,7 @@ def bidirectional(draw: Draw, op: str) -> Case:
     return bidirectional_case("random", **fields)
 
 
-@draws("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
+@case_generator("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
 def vanilla_rnn(draw: Draw, op: str) -> Case:
     weights = draw.pick("float32", "float32", "int8", "uint8")
     fields: dict[str, Any] = {
@@ -89,7 +89,7 @@ def vanilla_rnn(draw: Draw, op: str) -> Case:
     return rnn("random", op=op, **fields)
 
 
-@draws("SVDF")
+@case_generator("SVDF")
 def random_svdf(draw: Draw, op: str) -> Case:
     dtype, weights = draw.pick(("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8"))
     fields: dict[str, Any] = {
@@ -115,7 +115,7 @@ def random_svdf(draw: Draw, op: str) -> Case:
     return svdf("random", dtype=dtype, weights=weights, **fields)
 
 
-@draws("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
+@case_generator("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def non_max_suppression(draw: Draw, op: str) -> Case:
     count, seed = draw.between(1, 40), draw.between(0, 10**6)
     boxes, scores = overlapping_boxes(count, seed), distinct_scores(count, seed)
@@ -128,7 +128,7 @@ def non_max_suppression(draw: Draw, op: str) -> Case:
     return selection_case(op, "random", boxes, scores, draw.between(1, 50), iou, min_score, sigma, runtime_operands)
 
 
-@draws("CUSTOM.TFLite_Detection_PostProcess")
+@case_generator("CUSTOM.TFLite_Detection_PostProcess")
 def detection(draw: Draw, op: str) -> Case:
     regular = draw.chance(0.5)
     options = {

@@ -18,7 +18,7 @@ from conformance.cases.control.branches import CONDITION, CONDITION_RUNS, add_br
 from conformance.cases.control.loops import PLANS, loop
 from conformance.models import Net, Spec, constant, net
 from onnx_tflite_plugin.source.model import Array
-from tests.qa.random_models.draw import ACTIVATION_DTYPES, FUSED, Draw, Operand, draws, weight_operand
+from tests.qa.random_models.draw import ACTIVATION_DTYPES, FUSED, Draw, Operand, case_generator, weight_operand
 from tests.qa.random_models.windows import bias, bias_type, result_spec
 
 AXES = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0, "TRANSPOSE_CONV": 0}
@@ -102,7 +102,7 @@ def random_weights(draw: Draw, x_dtype: str, rows: int) -> Array:
     return draw.random.integers(-127, 128, shape, np.int8)
 
 
-@draws("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "IF", "WHILE", rarely=0.25)
+@case_generator("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "IF", "WHILE", rarely=0.25)
 def shared_weights(draw: Draw, op: str) -> Case:
     x_dtype = draw.pick(*ACTIVATION_DTYPES)
     location = op if op in ("IF", "WHILE") else draw.pick("graph", "graph", "IF", "WHILE", "signature")

@@ -12,28 +12,28 @@ from conformance.cases.stablehlo.indexing import REGIONS, scatter_case
 from conformance.cases.stablehlo.windows import REGIONS as REDUCTIONS
 from conformance.cases.stablehlo.windows import Window, reduce_window_case, window_case
 from conformance.models import Spec, constant, in_isolation
-from tests.qa.random_models.draw import OTHER_SIZES, Draw, draws, operator, sizes, table
+from tests.qa.random_models.draw import OTHER_SIZES, Draw, case_generator, index_operand, operator, sizes
 
 
 def nonempty_shape(draw: Draw, min_rank: int = 1, max_rank: int = 4) -> tuple[int, ...]:
     return tuple(size or 1 for size in draw.shape(min_rank, max_rank))
 
 
-@draws("STABLEHLO_PAD")
+@case_generator("STABLEHLO_PAD")
 def pad(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(nonempty_shape(draw), draw.dtype(op)), constant_share=0)
+    x = draw.data(draw.spec(nonempty_shape(draw), draw.dtype(op)), constant_probability=0)
     interior = [draw.between(0, 2) if draw.chance(0.4) else 0 for _ in x.array.shape]
     dilated_sizes = [(size - 1) * n + size for size, n in zip(x.array.shape, interior, strict=True)]
     low = [draw.between(-min(size - 1, 2), 3) for size in dilated_sizes]
     high = [draw.between(max(1 - size - n, -2), 3) for size, n in zip(dilated_sizes, low, strict=True)]
     y = x.spec.with_shape(*(size + a + b for size, a, b in zip(dilated_sizes, low, high, strict=True)))
     options = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": interior}
-    return operator(draw, op, [x, draw.data(x.spec.with_shape(), constant_share=0.7)], y, **options)
+    return operator(draw, op, [x, draw.data(x.spec.with_shape(), constant_probability=0.7)], y, **options)
 
 
-@draws("STABLEHLO_GATHER")
+@case_generator("STABLEHLO_GATHER")
 def gather(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(nonempty_shape(draw), draw.dtype(op)), constant_share=0)
+    x = draw.data(Spec(nonempty_shape(draw), draw.dtype(op)), constant_probability=0)
     rank = x.array.ndim
     slices = [draw.between(1, min(size, OTHER_SIZES[0])) if draw.chance(0.6) else 1 for size in x.array.shape]
     indexed = sorted(int(axis) for axis in draw.random.choice(rank, draw.between(1, rank), replace=False))
@@ -57,11 +57,11 @@ def gather(draw: Draw, op: str) -> Case:
         "index_vector_dim": vector,
         "slice_sizes": slices,
     }
-    position_operand = table(positions, draw.pick("int32", "int64"), 0.5)
+    position_operand = index_operand(positions, draw.pick("int32", "int64"), 0.5)
     return operator(draw, op, [x, position_operand], x.spec.with_shape(*shape), **options)
 
 
-@draws("STABLEHLO_SCATTER")
+@case_generator("STABLEHLO_SCATTER")
 def scatter(draw: Draw, op: str) -> Case:
     x = Spec(nonempty_shape(draw), draw.dtype(op))
     shape, rank = sizes(x), len(x.shape)
@@ -91,7 +91,7 @@ def scatter(draw: Draw, op: str) -> Case:
     return scatter_case("random", *operands, region, options=options, input_arrays=inputs, runs=1)
 
 
-@draws("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW")
+@case_generator("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW")
 def reduce(draw: Draw, op: str) -> Case:
     x = Spec(nonempty_shape(draw), draw.dtype(op))
     rank = len(x.shape)
@@ -110,7 +110,7 @@ def reduce(draw: Draw, op: str) -> Case:
     return window_case("random", reduction, x, window, initial, code=draw.pick(*REDUCTIONS[reduction]), **case)
 
 
-@draws("STABLEHLO_RNG_BIT_GENERATOR")
+@case_generator("STABLEHLO_RNG_BIT_GENERATOR")
 def random_bits(draw: Draw, op: str) -> Case:
     state = draw.random.integers(0, 2**64, 2, dtype=np.uint64)
     algorithm, dtype = draw.pick("THREEFRY", "PHILOX", "DEFAULT"), draw.dtype(op)

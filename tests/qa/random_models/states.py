@@ -13,7 +13,7 @@ from conformance.cases.control.loops import PLANS, double, loop_case
 from conformance.cases.state.tables import build_lookup, table_size
 from conformance.cases.state.variables import VariableNet, with_variables
 from conformance.models import Spec, net
-from tests.qa.random_models.draw import Draw, draws
+from tests.qa.random_models.draw import Draw, case_generator
 
 SUMMABLE = ("float32", "int8", "uint8", "int16", "int32", "int64")
 
@@ -22,7 +22,7 @@ def random_spec(draw: Draw, dtype: str) -> Spec:
     return draw.spec(tuple(size or 1 for size in draw.shape(1)), dtype)
 
 
-@draws("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
+@case_generator("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 def running_sum(draw: Draw, op: str) -> Case:
     """Return a running sum, read before or after its assignment.
 
@@ -43,7 +43,7 @@ def running_sum(draw: Draw, op: str) -> Case:
     return net(op, "random", build, dtype=x.dtype, input_arrays=input_runs)
 
 
-@draws("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")
+@case_generator("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")
 def table_case(draw: Draw, op: str) -> Case:
     count = draw.between(0, 7)
     texts = np.array([f"{'é' * (k % 3)}{k}".encode() for k in draw.random.integers(0, 9, count)], object)
@@ -64,7 +64,7 @@ def table_case(draw: Draw, op: str) -> Case:
     )
 
 
-@draws("IF", "STABLEHLO_CASE")
+@case_generator("IF", "STABLEHLO_CASE")
 def branch_case(draw: Draw, op: str) -> Case:
     x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
     choices = [pass_through, arithmetic_branch(x.dtype), *([negate] if x.dtype in ("float32", "int32") else [])]
@@ -73,13 +73,13 @@ def branch_case(draw: Draw, op: str) -> Case:
     return (if_case if op == "IF" else switch_case)("random", [x], branches, dtype=x.dtype)
 
 
-@draws("WHILE")
+@case_generator("WHILE")
 def doubling_loop(draw: Draw, op: str) -> Case:
     x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int32"))
     return loop_case("random", [x], double, dtype=x.dtype, input_arrays=draw.pick(PLANS[:2], PLANS[2:]))
 
 
-@draws("STABLEHLO_COMPOSITE")
+@case_generator("STABLEHLO_COMPOSITE")
 def composite_call(draw: Draw, op: str) -> Case:
     x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
     return composite_case("random", [x, x], [x], add_operands, dtype=x.dtype)

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import LiteRTError, OrtError, verify
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from tests.qa.random_models.draw import DRAWERS, Draw, case
+from tests.qa.random_models.draw import CASE_GENERATORS, Draw, case
 from tests.qa.random_models.networks import input_shape, kind, network
 
 Kind = Literal["equal", "different", "refused", "not run", "crash"]
@@ -178,7 +178,7 @@ def failure_outcome(error: ConversionError) -> Outcome:
 
 
 def operators() -> tuple[str, ...]:
-    return tuple(sorted(DRAWERS))
+    return tuple(sorted(CASE_GENERATORS))
 
 
 class Stage:

@@ -16,11 +16,11 @@ from tests.qa.random_models.draw import (
     FUSED,
     Draw,
     Operand,
-    draws,
+    case_generator,
+    index_operand,
     operator,
     scale,
     sizes,
-    table,
     weight_operand,
 )
 
@@ -79,7 +79,7 @@ def result_spec(draw: Draw, x: Operand, w: Operand, terms: int) -> Spec:
 
 def image(draw: Draw, dtype: str, rank: int = 2) -> Operand:
     shape = (draw.pick(1, 1, 2), *(draw.pick(1, 5, 7, 11, 3) for _ in range(rank)), draw.pick(1, 2, 3, 8))
-    return replace(draw.data(draw.spec(shape, dtype), constant_share=0), has_static_channels=True)
+    return replace(draw.data(draw.spec(shape, dtype), constant_probability=0), has_static_channels=True)
 
 
 class Window:
@@ -106,7 +106,7 @@ class Window:
         return {f"dilation_{axis}_factor": by for axis, by in zip(axes, self.dilation, strict=True)}
 
 
-@draws("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+@case_generator("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 def pool(draw: Draw, op: str) -> Case:
     x = image(draw, draw.dtype(op))
     batch, *size, depth = x.array.shape
@@ -116,7 +116,7 @@ def pool(draw: Draw, op: str) -> Case:
     return operator(draw, op, [x], y, filter_height=window.kernel[0], filter_width=window.kernel[1], **options)
 
 
-@draws("CONV_2D", "DEPTHWISE_CONV_2D")
+@case_generator("CONV_2D", "DEPTHWISE_CONV_2D")
 def convolve(draw: Draw, op: str) -> Case:
     x = image(draw, draw.pick(*ACTIVATION_DTYPES))
     batch, *size, depth = x.array.shape
@@ -137,16 +137,16 @@ def convolve(draw: Draw, op: str) -> Case:
     return operator(draw, op, [x, w, *biases], y, **options, **(bias_type(x, biases) if not conv_3d else {}))
 
 
-@draws("TRANSPOSE_CONV")
+@case_generator("TRANSPOSE_CONV")
 def transpose_conv(draw: Draw, op: str) -> Case:
     y = image(draw, draw.pick(*ACTIVATION_DTYPES))
     batch, *size, out = y.array.shape
     window = Window(draw, tuple(size), False)
     depth = draw.pick(1, 2, 3)
-    x = draw.data(draw.spec((batch, *window.result, depth), y.spec.dtype), constant_share=0)
+    x = draw.data(draw.spec((batch, *window.result, depth), y.spec.dtype), constant_probability=0)
     w = weights(draw, (out, *window.kernel, depth), x.spec.dtype, 0)
     result = result_spec(draw, x, w, prod(window.kernel) * depth).with_shape(batch, *size, out)
-    requested = table(y.array.shape, constant_share=0.7)
+    requested = index_operand(y.array.shape, constant_probability=0.7)
     options = {**window.options("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
     biases = [] if draw.chance(0.4) else [operand for operand in bias(draw, w, x, out) if operand]
     return operator(
@@ -154,7 +154,7 @@ def transpose_conv(draw: Draw, op: str) -> Case:
     )
 
 
-@draws("CONV_3D", "CONV_3D_TRANSPOSE")
+@case_generator("CONV_3D", "CONV_3D_TRANSPOSE")
 def conv_3d(draw: Draw, op: str) -> Case:
     volume = image(draw, "float32", 3)
     batch, *size, channels = volume.array.shape
@@ -168,20 +168,20 @@ def conv_3d(draw: Draw, op: str) -> Case:
         )
         y = Spec((batch, *window.result, other_channels))
         return operator(draw, op, [volume, w, *bias(draw, w, volume, other_channels)], y, **options)
-    x = draw.data(Spec((batch, *window.result, other_channels)), constant_share=0)
+    x = draw.data(Spec((batch, *window.result, other_channels)), constant_probability=0)
     w = weight_operand(
         constant(draw.random.normal(0, 0.4, (*window.kernel, channels, other_channels)).astype(np.float32))
     )
-    requested = table(volume.array.shape, constant_share=0.7)
+    requested = index_operand(volume.array.shape, constant_probability=0.7)
     operands = [requested, w, x, *bias(draw, w, x, channels)]
     return operator(draw, op, operands, Spec(volume.array.shape), sizes_unchecked=True, **options)
 
 
-@draws("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+@case_generator("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 def resize(draw: Draw, op: str) -> Case:
     x = image(draw, draw.dtype(op))
     size = [draw.pick(1, 2, 4, 9, 13, x.array.shape[1], 2 * x.array.shape[2]) for _ in "hw"]
     corners, half = draw.pick((False, False), (True, False), (False, True))
     batch, *_, depth = sizes(x.spec)
     y = x.spec.with_shape(batch, *size, depth)
-    return operator(draw, op, [x, table(size)], y, align_corners=corners, half_pixel_centers=half)
+    return operator(draw, op, [x, index_operand(size)], y, align_corners=corners, half_pixel_centers=half)

@@ -324,8 +324,8 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     assert failed.text.splitlines() == [
         "NOT within tolerance of LiteRT (builtin kernels), 3 runs, on here",
         "  FAILED 't': max 9 quantization steps, 100.0 % of elements differ (tolerance 1, compared with LiteRT's builtin kernels)",
-        "  first difference with LiteRT's values as inputs: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 quantization "
-        "steps, 100.0 % of elements differ (tolerance 1)",
+        "  first tensor that differs when each operator gets LiteRT's values: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 "
+        "quantization steps, 100.0 % of elements differ (tolerance 1)",
     ]
     assert repr(failed).endswith("compared with LiteRT's builtin kernels)>")
 

@@ -1,6 +1,6 @@
 """Tests of the import order: no import cycles, and no import of a later package.
 
-The graph is read from the syntax trees, so imports inside functions and those for type checkers count too.
+The graph is read from the syntax trees, so imports package functions and those for type checkers count too.
 A package may be imported only by packages after it in :data:`IMPORT_ORDER`.
 """
 
@@ -60,13 +60,13 @@ IMPORT_ORDER = (
     "cli",
     "__main__",
 )
-"""Modules and subpackages at the top of the package, each after all that it imports."""
+"""Top-level modules and subpackages, in import order."""
 
 Graph = Mapping[str, frozenset[str]]
 
 
 def graph(roots: Mapping[str, Path]) -> Graph:
-    """Return each module with the modules of these packages that it imports anywhere."""
+    """Return module -> the modules of the packages ``roots`` that it imports, at any depth."""
     files = {}
     for name, folder in roots.items():
         for file in folder.rglob("*.py"):
@@ -79,16 +79,16 @@ def graph(roots: Mapping[str, Path]) -> Graph:
 def import_graph(texts: Mapping[str, tuple[str, bool]]) -> Graph:
     """Return the import graph of modules.
 
-    Each module is its text, and whether it is an ``__init__``.
+    ``texts``: module -> (source text, True for an ``__init__.py``).
     """
     edges = {}
-    for module, (text, package) in texts.items():
-        inside = module if package else module.rpartition(".")[0]
-        edges[module] = frozenset(_imported_modules(ast.parse(text), inside, texts.keys())) - {module}
+    for module, (text, is_init) in texts.items():
+        package = module if is_init else module.rpartition(".")[0]
+        edges[module] = frozenset(_imported_modules(ast.parse(text), package, texts.keys())) - {module}
     return edges
 
 
-def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> Iterator[str]:
+def _imported_modules(tree: ast.AST, package: str, modules: Collection[str]) -> Iterator[str]:
     """Yield the imported modules.
 
     ``from package import module`` counts as the module, not the package.
@@ -99,7 +99,7 @@ def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> I
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                parent = inside.rsplit(".", node.level - 1)[0] if node.level > 1 else inside
+                parent = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
                 base = f"{parent}.{base}" if base else parent
             for alias in node.names:
                 full = f"{base}.{alias.name}"
@@ -141,7 +141,7 @@ def forbidden_imports(edges: Graph, packages: Sequence[str]) -> list[str]:
 def _package_name(module: str) -> str:
     """Return the top-level name of a module.
 
-    The root package counts as ``inspection``, because it re-exports ``convert``.
+    The root package has the rank of ``inspection``: it imports modules up to there, and ``page`` and ``cli`` import it.
     """
     return [*module.split("."), "inspection"][1]
 
@@ -198,7 +198,7 @@ def test_relative_import_from_the_parent_package_is_followed() -> None:
 
 
 def test_only_metadata_modules_use_metadata_keys() -> None:
-    """All other modules use their functions."""
+    """All other modules call the functions of the metadata modules."""
     folder = Path(onnx_tflite_plugin.__file__).parent
     key = re.compile(
         r"onnx_tflite_plugin\.(state|weights|operators|handler|pack|tensor|form|order|shift|signature|part)\b"

@@ -1,4 +1,4 @@
-"""Content of the page, as one JSON object."""
+"""Content of the report page, as one JSON object."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import ConversionError, InvalidInputs, MismatchedModels
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.model_metadata import read_authored, read_origin, read_states
-from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.model_metadata import read_author_metadata, read_origin, read_states
+from onnx_tflite_plugin.graph.node_metadata import top_level_operators
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import declaration_names, handlers_of
-from onnx_tflite_plugin.page.groups import Group, group_operators, nodes_with_container, unowned_nodes
+from onnx_tflite_plugin.page.groups import Group, group_operators, nodes_with_container, nodes_without_operator
 from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.page.stored_dtypes import (
     describe_metadata,
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 _PROFILE_RUNS = 10
 _JSON_KEYS = {"interface": "ends", "verification_notes": "remarks"}
-"""Published keys of fields with another name in the JSON of ``report``."""
+"""Field name -> published key in the JSON of ``report``, where the two differ."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """Content of the page.
+    """Content of the report page.
 
     ``facts``: properties of the model, its inputs and its outputs. ``operators``: rows in execution order; operators that
     share nodes are one row, so that every node counts once. ``interface``: graph inputs and outputs. ``edges``: tensors
     between operators and ``interface``. ``errors``: a row for each compared tensor. ``compared``: a sentence on the number
     of compared tensors. ``wrong``: True if the models differ. ``outputs``: a row for each compared output.
-    ``verification_notes``: the notes of the comparison. ``runtimes``: seconds per run in each runtime.
+    ``verification_notes``: the notes of the comparison. ``runtimes``: runtime -> seconds per run.
     """
 
     title: str
@@ -71,11 +71,11 @@ class Page:
     runtimes: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields by their published keys in the JSON of ``report``."""
+        """Return the fields under their published keys in the JSON of ``report``."""
         return {_JSON_KEYS.get(name, name): value for name, value in vars(self).items()}
 
 
-def gather(
+def collect_page_data(
     tflite: bytes,
     onnx: onnx.ModelProto,
     title: str,
@@ -118,13 +118,13 @@ def gather(
     errors = [] if measurements is None else _error_rows(measurements, producers)
     seconds = measurements.seconds if measurements else {}
     operators = list(_operator_rows(model, source_operators, groups, seconds, errors, dtypes))
-    unowned, unowned_inner = unowned_nodes(onnx)
+    outer_nodes, inner_nodes = nodes_without_operator(onnx)
     facts = {
         **_facts(tflite, onnx, len(source_operators)),
         "line": report.line if report else "",
         "provenance": describe_provenance(onnx, onnx_name, report, uses_runtimes=measurements is not None),
-        "unowned": _count_names(unowned),
-        "unowned_inner": _count_names(unowned_inner),
+        "unowned": _count_names(outer_nodes),
+        "unowned_inner": _count_names(inner_nodes),
         "unowned_microseconds": round(1e6 * (measurements.unowned_seconds if measurements else 0.0), 2),
     }
     names = {row["tensor"]: row["name"] for side in ("inputs", "outputs") for row in facts[side] if row.get("tensor")}
@@ -152,7 +152,7 @@ def gather(
 def _error_rows(measurements: Measurements, producers: Mapping[int, int]) -> list[dict[str, Any]]:
     """Return a row for each compared tensor; the first wrong tensor is marked.
 
-    ``producers``: the index of the group that computes each tensor.
+    ``producers``: tensor index -> index of the group that computes the tensor.
     """
     errors = list(worst_errors(measurements.errors))
     wrong_positions = (k for k, error in enumerate(errors) if not error["ok"])
@@ -168,7 +168,7 @@ def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> No
     sources = {
         index
         for node, _ in nodes_with_container(onnx.graph)
-        for index in converted_operators(props(node.metadata_props))
+        for index in top_level_operators(props(node.metadata_props))
     }
     unknown_operators = sources - {op.index for op in operators}
     if unknown_operators:
@@ -210,8 +210,8 @@ def _operator_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each group of operators, with its nodes and its time.
 
-    Name, dtype and shape are those of the last operator's first output. ``dtypes``: the known dtypes in the ONNX model,
-    by tensor index.
+    Name, dtype and shape describe the last operator's first output. ``dtypes``: tensor index -> dtype in the ONNX
+    model, if known.
     """
     target = target_named("onnxruntime")
     bindings = handlers_of(model, Host(), target)
@@ -234,7 +234,7 @@ def _operator_rows(
         dtype = "" if output is None else dtypes.get(output.index, output.dtype)
         yield {
             "index": group.index,
-            "place": group.place,
+            "place": group.operator_range,
             "operators": [op.index for op in ops],
             "codes": [op.code for op in ops],
             "code": group.code,
@@ -265,8 +265,8 @@ def _count_names(names: Sequence[str]) -> list[str]:
 def _interface_rows(graph: Subgraph, names: Mapping[str, str], dtypes: Mapping[int, str]) -> Iterator[dict[str, Any]]:
     """Yield a row for each input and output.
 
-    The indices are texts such as ``input0``, to differ from those of operators. ``names``: names in the ONNX
-    model by name in the file, if they differ. ``dtypes``: as for :func:`_operator_rows`.
+    Indices are strings such as ``input0``, so that they differ from operator indices. ``names``: TFLite name -> ONNX
+    name, where the two differ. ``dtypes``: as for :func:`_operator_rows`.
     """
     for side, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for k, tensor in enumerate(tensors):
@@ -283,7 +283,7 @@ def _edges(
 ) -> Iterator[dict[str, Any]]:
     """Yield one edge per tensor and consumer, between inputs, groups and outputs.
 
-    ``group_indices``: the index of the group of each operator. ``dtypes``: as for :func:`_operator_rows`.
+    ``group_indices``: operator index -> group index. ``dtypes``: as for :func:`_operator_rows`.
     """
     producers: dict[int, Any] = {row["tensor"]: row["index"] for row in interface if row["side"] == "input"}
     producers |= {
@@ -313,7 +313,7 @@ def _edges(
 def _facts(tflite: bytes, onnx: onnx.ModelProto, operator_count: int) -> dict[str, Any]:
     """Return sizes, opset, counts, inputs, outputs and states of both models."""
     metadata = props(onnx.metadata_props)
-    authored = read_authored(metadata)
+    author_metadata = read_author_metadata(metadata)
     constants = sum(tensor.ByteSize() for tensor in onnx.graph.initializer)
     states = {state.input: state.output for state in read_states(metadata)}
     inputs, outputs = {info.name: info for info in onnx.graph.input}, {info.name: info for info in onnx.graph.output}
@@ -325,35 +325,32 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operator_count: int) -> dict[st
         "operators": operator_count,
         **_count_nodes(onnx),
         "inputs": [
-            _graph_value(info, authored.get("inputs", ())) for name, info in inputs.items() if name not in states
+            _graph_value(info, author_metadata.get("inputs", ())) for name, info in inputs.items() if name not in states
         ],
         "outputs": [
-            _graph_value(info, authored.get("outputs", ()))
+            _graph_value(info, author_metadata.get("outputs", ()))
             for name, info in outputs.items()
             if name not in states.values()
         ],
-        "authored": {key: value for key, value in authored.items() if isinstance(value, str)},
+        "authored": {key: value for key, value in author_metadata.items() if isinstance(value, str)},
         "states": [{**_graph_value(inputs[name], ()), "next": states[name]} for name in states if name in inputs],
     }
 
 
 def _count_nodes(onnx: onnx.ModelProto) -> dict[str, Any]:
-    """Return the numbers of all nodes and of inner nodes, and the containers.
-
-    A container is the type of a node with inner graphs.
-    """
-    containers = [container for _, container in nodes_with_container(onnx.graph)]
-    inner = [container for container in containers if container]
-    return {"nodes": len(containers), "inner_nodes": len(inner), "containers": sorted(set(inner))}
+    """Count all nodes and inner nodes, and list the op types that have inner graphs."""
+    container_types = [container_type for _, container_type in nodes_with_container(onnx.graph)]
+    inner = [container_type for container_type in container_types if container_type]  # "" in the main graph
+    return {"nodes": len(container_types), "inner_nodes": len(inner), "containers": sorted(set(inner))}
 
 
-def _graph_value(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _graph_value(info: onnx.ValueInfoProto, author_metadata: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return name, dtype, shape and author's metadata of a graph input or output.
 
-    ``metadata``: the lines that describe the author's metadata.
+    The key ``metadata`` of the result holds the lines that describe the author's metadata.
     """
-    metadata = next((entry for entry in authored if entry.get("name") == info.name), {})
+    author_entry = next((entry for entry in author_metadata if entry.get("name") == info.name), {})
     facts = {"name": info.name, "dtype": onnx_dtype(info.type.tensor_type.elem_type), "shape": stored_shape(info)}
-    facts |= {key: value for key, value in metadata.items() if key != "name"}
+    facts |= {key: value for key, value in author_entry.items() if key != "name"}
     lines = describe_metadata(facts)
     return {**facts, **({"metadata": lines} if lines else {})}
