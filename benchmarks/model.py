@@ -185,7 +185,7 @@ class ConvertedModel:
 
 
 MAX_MEAN = {"step": 1.0, "range": 0.005, "value": 0.0}
-"""Mean error above which an output that exceeds its tolerance is wrong, by unit.
+"""Unit -> mean error above which an output that exceeds its tolerance is wrong.
 
 Smaller mean errors are explained by rounding, which accumulates in deep networks. Of 60 correct networks, two exceed
 the tolerance on random inputs, with mean errors of 0.02 steps and 0.001 of the range.

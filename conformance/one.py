@@ -33,7 +33,7 @@ def convert_one(
     Args:
         handler: the handler, as decorated with ``@handler``; it need not be installed.
         inputs: the operands: ``tensor(...)``, ``constant(...)``, or None for an absent operand.
-        options: options of the operator, by name. For a custom operator, pass bytes, or a mapping that becomes a FlexBuffer.
+        options: option name -> value. For a custom operator, pass bytes, or a mapping that becomes a FlexBuffer.
         outputs: the results, as ``tensor(...)``. By default there is one result, with the shape, dtype and quantization of
             the first input that is not constant.
         between: True to add convolutions before and after the operator, so that its images are channels first.

@@ -199,7 +199,7 @@ def _element_type(table: str, camel_case_name: str) -> str:
 
 @cache
 def enum(name: str) -> Mapping[str, int]:
-    """Return the values of an enum or union by name."""
+    """Return name -> value of an enum or union."""
     values = {key: value for key, value in vars(getattr(tflite, name)).items() if isinstance(value, int)}
     return {**values, **_LATER_ENUM_VALUES.get(name, {})}
 

@@ -59,13 +59,13 @@ def select_options(name: str, node: bytes) -> bytes:
 
 
 DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "bool": 10, "float16": 19}
-"""TensorFlow's DataType numbers by dtype."""
+"""Dtype -> number in TensorFlow's DataType."""
 
 
 def node(op: str, attributes: Mapping[str, Any] | None = None, name: str = "op") -> bytes:
     """Return a serialized NodeDef.
 
-    ``attributes``: numbers, booleans, lists of integers, texts or names of dtypes, by attribute name.
+    ``attributes``: name -> number, boolean, list of integers, text or name of a dtype.
     """
     entries = [
         _field(5, _field(1, key.encode()) + _field(2, _attribute(value))) for key, value in (attributes or {}).items()

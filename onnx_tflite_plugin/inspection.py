@@ -274,7 +274,7 @@ def _list_states(
 def _values_of_states(
     model: Model, bindings: Mapping[Operator, Bound | Problem], target: Target
 ) -> dict[Operator, Tensor]:
-    """Return a tensor with the value of each resource, by its creating operator.
+    """Return creating operator -> a tensor with the value of the resource.
 
     The tensor is the result of a reader or an operand of a writer. Operators whose declarations fail are left out.
     """

@@ -373,7 +373,7 @@ def packs_of(model: BoundModel) -> frozenset[str]:
 
 
 def _file_constants(model: BoundModel) -> dict[str, int]:
-    """Return the bytes of the constants that operators use, by dtype in the file."""
+    """Return dtype in the file -> bytes of the constants that operators use."""
     operands = (tensor for bound in model.operators() for tensor in bound.op.inputs if tensor is not None)
     sizes = constant_sizes(file_constants(operands))
     return {f"{SPARSE * size.sparse}{size.dtype}": size.bytes for size in sizes}

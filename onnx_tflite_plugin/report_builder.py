@@ -78,7 +78,7 @@ def build_report(
 
 
 def count_operator_transposes(model: ir.Model, source: BoundModel) -> dict[str, int]:
-    """Return the number of Transposes that handlers emitted, by operator label.
+    """Return operator label -> number of Transposes that the handler emitted.
 
     ``source``: the bound operators.
     """

@@ -206,7 +206,7 @@ class Session:
         return session
 
     def run(self, inputs: Mapping[str, Any], *extra_arguments: object) -> dict[str, Array]:
-        """Run the model, update its states, and return all outputs by name.
+        """Run the model, update its states, and return output name -> array.
 
         The outputs have the model's order. Arrays must have the input's dtype; lists and numbers are converted to it.
         Raises ValueError for a name, dtype or shape that is not the model's. A run that fails leaves the states

@@ -112,7 +112,7 @@ def _with_location(model: bytes, name: str) -> bytes:
 
 
 class _Offsets:
-    """Offsets of weights in a file, by the digest of their content."""
+    """Digest of the content of weights -> offset in the file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._offsets, self._file_digest = file, dict[bytes, int](), hashlib.sha256()

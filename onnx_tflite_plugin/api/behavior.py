@@ -23,7 +23,7 @@ from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 
 Parameters = Mapping[str, tuple[float, int]]
-"""Scale and zero point by dtype."""
+"""Dtype -> scale and zero point."""
 
 
 class Arithmetic(Enum):
@@ -150,7 +150,7 @@ class Behavior(Checked):
 
     @property
     def output_parameters(self) -> Parameters:
-        """Return the scale and zero point that the outputs must have, by dtype."""
+        """Return dtype -> scale and zero point that the outputs must have."""
         return MappingProxyType({})
 
     @property

@@ -97,7 +97,7 @@ class AxisPrice(Checked):
 
 
 def declared_letters(layout: Layout, axis_price: AxisPrice | None) -> dict[str, str]:
-    """Return the letters that a layout and an axis price refer to, by field name."""
+    """Return field name -> letters to which a layout and an axis price refer."""
     letters = {} if axis_price is None else {"letters": axis_price.letters}
     if isinstance(layout, Attribute | Terminate):
         letters["unordered"] = layout.unordered

@@ -28,7 +28,7 @@ def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
 
 
 class StateUsers(NamedTuple):
-    """Operators that use each state, by state key.
+    """Mapping of each state key to the operators that use the state.
 
     ``is_complete``: True if no other operators can use these states.
     """

@@ -48,7 +48,7 @@ def decomposed_lines(conversion: Conversion) -> Iterator[str]:
 
 
 def _decomposition_reasons(conversion: Conversion) -> dict[str, str]:
-    """Return the first sentence of each handler's explanation, by operator code."""
+    """Return operator code -> first sentence of the handler's explanation."""
     from onnx_tflite_plugin.graph.node_metadata import source_handler
     from onnx_tflite_plugin.lowering.emitter import NOTE
 
@@ -63,7 +63,7 @@ def _decomposition_reasons(conversion: Conversion) -> dict[str, str]:
 def count_nodes(
     conversion: Conversion,
 ) -> tuple[dict[tuple[int, ...], Counter[str]], dict[tuple[int, ...], str]]:
-    """Return node counts and handler names of the main graph, by source operators."""
+    """Return source operators -> node counts, and source operators -> handler name."""
     from onnx_tflite_plugin.graph.node_metadata import source_handler, top_level_operators
 
     node_counts: dict[tuple[int, ...], Counter[str]] = {}

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Operator
 
 PackDeclarations = Mapping[tuple[str, str], DeclaredHandler]
-"""Declarations of each handler as text, by the names of handler and pack."""
+"""(handler, pack) -> declarations of the handler as text."""
 
 
 def pack_declarations(model: BoundModel) -> PackDeclarations:

@@ -85,12 +85,12 @@ def is_causal(metadata: Mapping[str, str]) -> bool:
 
 
 def write_weights(metadata: MutableMapping[str, str], product_counts: Mapping[str, int]) -> None:
-    """Write the number of 8-bit matrix products, by weight dtype."""
+    """Write weight dtype -> number of 8-bit matrix products."""
     metadata[_WEIGHTS] = json.dumps(product_counts)
 
 
 def read_weights(metadata: Mapping[str, str]) -> Mapping[str, int]:
-    """Return the number of 8-bit matrix products, by weight dtype; empty if unknown."""
+    """Return weight dtype -> number of 8-bit matrix products; empty if unknown."""
     try:
         product_counts = json.loads(metadata.get(_WEIGHTS, "{}"))
     except ValueError:

@@ -124,7 +124,7 @@ def check_array(value: Any, port: Port, kind: str = "input") -> Array:
 
 
 _TRANSPOSITIONS = {"to the end": (0, 2, 3, 1), "to axis 1": (0, 3, 1, 2)}
-"""Permutations of images, by the words for the new position of their channels."""
+"""Words for the new position of the channels -> permutation of an image."""
 
 
 def suggest_transposition(shape: tuple[int, ...], expected: Sequence[int | str | None]) -> str:

@@ -31,7 +31,7 @@ BindOperator = Callable[[Operator, Target, int], Bound | Problem]
 class ModelBinding:
     """State of the binding of a model's operators to handlers.
 
-    ``hook_failures``: failures of skipped hooks, by pack. ``unused``: problems of unused entry points. A skipped hook
+    ``hook_failures``: pack -> failures of its skipped hooks. ``unused``: problems of unused entry points. A skipped hook
     or an unused entry point may be the cause of a missing handler.
     """
 

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.host.offers import TARGETS, Offer, canonical_name
 
 
 class Targets:
-    """Targets by name.
+    """Mapping of names to targets.
 
     ``prefer``: packs to prefer if several have a target of one name. ``warnings``: messages about pack targets with the
     name of a built-in target, which cannot be replaced.

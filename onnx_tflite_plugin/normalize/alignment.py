@@ -48,7 +48,7 @@ class SizedSignature(NamedTuple):
         return tuple(size * self.length // (self.stored_length or 1) if dim is None else dim for dim, size in pairs)
 
     def tensors_by_name(self, names: Mapping[str, int]) -> dict[str, Tensor]:
-        """Return the tensors of the signature's inputs or outputs (``names``), by name."""
+        """Return name -> tensor of the signature's inputs or outputs (``names``)."""
         tensors = self.model.subgraphs[self.signature.subgraph].tensors
         return {name: tensors[index] for name, index in names.items()}
 
@@ -107,8 +107,8 @@ class SignatureGraph:
 class Alignment:
     """Comparison of a signature with the prefill signature, tensor by tensor.
 
-    ``tensors``: tensors of the prefill signature, by the location of the matching tensor. ``operators``: operators of the
-    prefill signature, by the location of the matching operator. ``input_pairs``: locations of matching inputs of
+    ``tensors``: location of a tensor -> matching tensor of the prefill signature. ``operators``: location of an operator ->
+    matching operator of the prefill signature. ``input_pairs``: locations of matching inputs of
     the signatures and of subgraphs that they call.
     """
 

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 class Completion:
     """The prefill graph, with copies of the operators that only the decode graph has.
 
-    ``counterparts``: prefill tensors, by the location of the matching decode tensor. ``view_copies``: results of
+    ``counterparts``: location of a decode tensor -> matching prefill tensor. ``view_copies``: results of
     copied views, by the view and its operand. ``aligned_operators``: decode operators that the prefill graph has too, by
     pattern. ``users``: prefill operators by the location of their first operand. ``head``: the operand of the last
     operators, which compute each token in isolation.
@@ -50,7 +50,7 @@ class Completion:
                 self.aligned_operators.setdefault(self._pattern(op), []).append(op)
 
     def complete(self) -> tuple[Model, Mapping[str, int]]:
-        """Return the model, and the tensor index of each output by name.
+        """Return the model, and output name -> tensor index.
 
         Raises Misaligned for an operator that cannot be adapted to several tokens.
         """

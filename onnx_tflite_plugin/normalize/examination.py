@@ -21,7 +21,7 @@ from onnx_tflite_plugin.source.model import Dims, Model, Tensor
 from onnx_tflite_plugin.targets import Target
 
 Dtypes = Mapping[tuple[int, int], str]
-"""Dtypes of tensors, by subgraph and index."""
+"""(subgraph, tensor) -> dtype."""
 
 
 class Examination(NamedTuple):

@@ -64,7 +64,7 @@ def resize_inputs(
 def _parse_shapes(
     model: Model, shapes: Mapping[str, Sequence[int | str]], names: InterfaceNames
 ) -> dict[Tensor, tuple[int | str, ...]]:
-    """Return the requested shapes by tensor. Raises UnsupportedOption."""
+    """Return tensor -> requested shape. Raises UnsupportedOption."""
     by_name = dict(zip(names.inputs, model.main.inputs, strict=True))
     for name, shape in shapes.items():
         flag = f"--input-shape {name}={','.join(map(str, shape))}"

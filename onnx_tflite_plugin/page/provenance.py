@@ -24,7 +24,7 @@ _RUNTIMES = {
 def describe_provenance(
     onnx: ModelProto, onnx_name: str, report: Report | None, *, uses_runtimes: bool
 ) -> dict[str, str]:
-    """Return the known facts about the origin of the page, by label.
+    """Return label -> known fact about the origin of the page.
 
     ``report``: the report of the conversion, if available. ``uses_runtimes``: the page has results of both runtimes.
     """

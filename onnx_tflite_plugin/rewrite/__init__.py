@@ -10,7 +10,7 @@ from onnx_tflite_plugin.rewrite import channels, images, recurrent, tokens, weig
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, declare_pack_pass
 
 RULES = {rule.name: rule for package in (channels, images, recurrent, tokens, weights) for rule in package.RULES}
-"""Declarations of the built-in rules by name."""
+"""Name -> declaration of a built-in rule."""
 
 
 def find_rule(name: str, pack: str = "") -> RuleDeclaration:

@@ -43,7 +43,7 @@ Pattern = Callable[[ir.Model, RewriteOptions], Iterable[Place]]
 
 @dataclass
 class Outcome:
-    """Number of changes that a rule made, and number of declined places by reason."""
+    """Number of changes that a rule made, and reason -> number of declined places."""
 
     applied: int = 0
     declined: Counter[str] = field(default_factory=Counter)

@@ -70,4 +70,4 @@ class Metadata(NamedTuple):
 
 
 InterfaceMetadata = Mapping[tuple[int, int], TensorMetadata]
-"""The metadata of graph inputs and outputs, by the index of the subgraph and of the tensor."""
+"""(subgraph, tensor) -> metadata of a graph input or output."""

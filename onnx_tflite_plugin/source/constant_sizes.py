@@ -1,4 +1,4 @@
-"""Stored sizes of constants, by dtype."""
+"""Stored sizes of constants: dtype -> bytes."""
 
 from __future__ import annotations
 

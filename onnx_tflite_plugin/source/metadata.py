@@ -74,7 +74,7 @@ def read_metadata(content: bytes, model: Content) -> Metadata | None:
 
 
 def describe_interface(model: Model) -> dict[tuple[int, int], TensorMetadata]:
-    """Return the metadata of graph inputs and outputs, by subgraph and index."""
+    """Return (subgraph, tensor) -> metadata of a graph input or output."""
     by_tensor: dict[tuple[int, int], TensorMetadata] = {}
     if model.authored is None:
         return by_tensor
@@ -150,7 +150,7 @@ class _ArchiveFiles:
 
 
 def _unpack_files(model: Content) -> tuple[dict[str, bytes], dict[str, int]]:
-    """Return the contents and the sizes of the files after the model, by name.
+    """Return name -> content, and name -> size, of the files after the model.
 
     Contents of files that are unreadable or too large are omitted.
     """

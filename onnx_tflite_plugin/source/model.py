@@ -270,7 +270,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A named entry point, with tensor indices of inputs and outputs by name."""
+    """A named entry point: name -> tensor index, for the inputs and for the outputs."""
 
     key: str
     subgraph: int

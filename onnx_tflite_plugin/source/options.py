@@ -89,7 +89,7 @@ def _enum_names(name: str) -> dict[int, str]:
 
 @cache
 def operator_names() -> Mapping[int, str]:
-    """Return the schema's name of each builtin operator, by number."""
+    """Return number -> the schema's name of the builtin operator."""
     return _enum_names("BuiltinOperator") | NEWER_OPERATORS
 
 
@@ -182,7 +182,7 @@ def default_options(table: str) -> Options:
 
 @cache
 def _operator_tables() -> Mapping[str, str]:
-    """Return the options tables named after an operator, by keys such as "conv2d"."""
+    """Return a key such as "conv2d" -> the options table named after an operator."""
     operators = {operator.replace("_", "").lower() for operator in operator_names().values()}
     names = (name for union in _option_unions().values() for name in union.values())
     return {key: name for name in names if (key := name.lower().removesuffix("options")) in operators}

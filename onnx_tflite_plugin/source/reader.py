@@ -132,7 +132,7 @@ def _read_names(table: Table, name: str, tensor_count: int) -> dict[str, int]:
 
 
 def _read_metadata(table: Table, buffers: Buffers) -> dict[str, bytes]:
-    """Return metadata buffers by name.
+    """Return name -> metadata buffer.
 
     As in LiteRT, entries without a name or with a nonexistent buffer are skipped.
     """

@@ -106,10 +106,10 @@ def verify(
             these sizes, and neither ``inputs`` nor ``shapes`` is given.
         tolerance: maximum error of float outputs as a fraction of their range, or a complete ``Tolerance``. Outputs beyond
             it differ even if every operator agrees. By default only operators determine the verdict.
-        ranges: minimum and maximum of random values, by input name or position.
+        ranges: input name or position -> minimum and maximum of random values.
         signature: key of the signature to run. By default the converted one. If several were converted, each of them, unless
             ``inputs`` or ``shapes`` is given.
-        shapes: shapes of inputs with dynamic dimensions, by input name or position.
+        shapes: input name or position -> shape of an input with dynamic dimensions.
         bisect: a folder for the submodels that differ, for a bug report. A note states why they cannot be written.
         partial: accept a comparison that leaves out operators without a kernel; otherwise its verdict is inconclusive.
         host: the installed packs to use. The kernels of their handlers compute operators that LiteRT lacks.

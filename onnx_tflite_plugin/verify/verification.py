@@ -130,7 +130,7 @@ class Verification:
         return f"{agree}: {in_litert} with {litert}, {self.pack_kernel_operators} with {packs}"
 
     def _describe_outputs(self) -> str:
-        """Return the largest end-to-end errors of the outputs, by unit.
+        """Return unit -> largest end-to-end error of the outputs.
 
         Return an empty text if a comparison of an output concerns only its operator.
         """

@@ -121,7 +121,7 @@ class LoopBuilder:
         return [operands_by_slot.get(k, value) for k, value in enumerate(self.inputs)]
 
     def counter_values(self, count: Value | np.int64) -> dict[int, Value]:
-        """Return the values of the counters after ``count`` steps, by slot."""
+        """Return slot -> value of the counter after ``count`` steps."""
         return {k: counter_value(self.ctx, k, count, initial_count) for k, initial_count in self.counters.items()}
 
     def overwrite(self, carried_values: Sequence[Value], count: Value) -> list[Value]:

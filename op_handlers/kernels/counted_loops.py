@@ -207,7 +207,7 @@ class CountedLoop:
         return row if is_at_counter else None
 
     def rows(self) -> dict[int, Tensor]:
-        """Return the written row of each write-only array, by slot.
+        """Return slot of a write-only array -> the written row.
 
         The leading axis of size 1 is removed if possible. Iteration ``t`` writes row ``t``.
         """

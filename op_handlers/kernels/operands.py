@@ -37,7 +37,7 @@ def rank_preserving_axes(at: Instance, outputs: int = 1) -> str | None:
 
 
 def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
-    """Return the operands that are present, by slot."""
+    """Return slot -> operand, for the operands that are present."""
     return {slot: value for slot, value in enumerate(operands) if value is not None}
 
 
@@ -129,7 +129,7 @@ def reshape_to_scalar(ctx: Context, slot: int, value: Value) -> Value:
 def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
     """Return a Decline for 4-bit or 2-bit weights that the kernel does not unpack.
 
-    The weights are in slot 1. ``unpacked``: the weight dtypes that the kernel unpacks, by input dtype. For others, the
+    The weights are in slot 1. ``unpacked``: input dtype -> weight dtypes that the kernel unpacks. For other dtypes, the
     kernel reads one weight per byte, and so reads beyond the end of the data.
     """
     x, w = op[0], op[1]

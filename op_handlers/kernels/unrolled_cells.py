@@ -29,7 +29,7 @@ MAX_DEPTH = 4
 
 
 class Rows(NamedTuple):
-    """Rows of a tensor, by number. No data-movement operator computes the tensor."""
+    """Row numbers of a tensor that no data-movement operator computes."""
 
     tensor: Tensor
     numbers: tuple[int, ...]

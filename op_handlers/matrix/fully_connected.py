@@ -169,7 +169,7 @@ def has_dynamic_leading_axes(at: Instance) -> bool:
 
 
 def matrix_shapes(at: Instance) -> dict[int, Dims]:
-    """Return the matrix shapes to which input and result are reshaped, by slot.
+    """Return slot -> matrix shape to which the input or the result is reshaped.
 
     If the result has several dynamic dimensions, return no shapes; ``restore_leading_axes`` then reshapes the result.
     """

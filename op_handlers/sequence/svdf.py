@@ -121,7 +121,7 @@ def int8_kernel(
 
 
 def svdf_activation(at: Instance) -> ActivationKernel:
-    """Return the kernel family of the fused activation, by dtype."""
+    """Return dtype -> kernel family of the fused activation."""
     if has_byte_state(at):
         return ActivationKernel.NONE_OR_RELU_BY_RANGE
     return ActivationKernel.RELU_BY_RANGE if at.op[X].dtype == "int8" else ActivationKernel.ELEMENTWISE

@@ -52,7 +52,7 @@ class AssignWeightDtypes(InPlacePass):
 
 
 def _assign(model: ir.Model, option: str, *, is_uniform: bool) -> dict[str, int]:
-    """Assign a dtype to each int8 operand, and return the number of operands by dtype."""
+    """Assign a dtype to each int8 operand, and return dtype -> number of operands."""
     assignment = _DtypeAssignment(model)
     dtypes: Counter[str] = Counter()
     operands = list(int8_operands(model))

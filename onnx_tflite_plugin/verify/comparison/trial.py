@@ -122,7 +122,7 @@ class Trial:
     def reference_outputs(
         self, runs: Sequence[Run], *, resets_states: bool = False, first_only: bool = False
     ) -> dict[str, list[Run]]:
-        """Return the outputs of each run, by kernel set.
+        """Return kernel set -> outputs of each run.
 
         Reference kernels, about 50x slower, run only if no other kernel set runs the model. A set that takes far longer
         than XNNPACK is left out: for a network of 0.1 s per run, another set took over 10 minutes. ``first_only``: use

@@ -17,7 +17,7 @@ _DTYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
 
 
 def causal_inputs(session: OnnxRuntime, runs: int, length: int | None = None) -> list[Mapping[str, Array]] | None:
-    """Return the position and mask inputs of each run, by name.
+    """Return name -> position or mask input, for each run.
 
     Return None for models without a causal mask. The first run fills the last slots of the KV caches; later runs fill
     earlier slots. ``length``: the number of tokens, if it is dynamic.

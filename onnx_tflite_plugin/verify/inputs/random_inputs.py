@@ -51,11 +51,11 @@ def generate_inputs(
         entry: the main graph or a signature of the TFLite model.
         user_inputs: arrays by name for all runs, a list of such mappings (one per run, which sets the number of runs), a
             file or a folder; see :mod:`.user_data`.
-        shapes: shapes of inputs with dynamic dimensions, by input name.
+        shapes: input name -> shape of an input with dynamic dimensions.
         seed: seed of random inputs.
         runs: number of runs.
         restriction: restriction of random inputs.
-        ranges: minimum and maximum of random values, by input name.
+        ranges: input name -> minimum and maximum of random values.
         metadata: metadata of the inputs, for images.
         nan: allow NaN in the user's arrays.
 

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 def shapes_in_whole_model(
     data: bytes, model: Model, entry: Entry, inputs: Sequence[int], signature: str | None
 ) -> Mapping[int, tuple[int, ...]]:
-    """Return the shapes of tensors ``inputs`` in a run of the whole model, by index.
+    """Return index -> shape in a run of the whole model, for tensors ``inputs``.
 
     Return an empty mapping if all shapes are static, or if LiteRT does not run the model.
     """

@@ -185,7 +185,7 @@ class ChildInterpreter:
         return shapes
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable tensor after the last run, by index."""
+        """Return tensor index -> value after the last run, for readable tensors."""
         tensors: dict[int, Array] = self._child.request(self.config.kernels, "tensors", self._number)
         return tensors
 

@@ -165,7 +165,7 @@ class LocalInterpreter:
         return {int(detail["index"]): tuple(int(size) for size in detail["shape"]) for detail in details}
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable tensor after the last run, by index."""
+        """Return tensor index -> value after the last run, for readable tensors."""
         tensors = {}
         with self._log_filter():
             for index in self.config.readable:

@@ -151,11 +151,11 @@ class LiteRT:
         self.backend.allocate()
 
     def shapes(self, inputs: Sequence[Array]) -> dict[int, tuple[int, ...]]:
-        """Return the shapes of tensors after a run on these inputs, by index."""
+        """Return tensor index -> shape after a run on these inputs."""
         return self.backend.shapes(self._order_inputs(inputs))
 
     def tensors(self) -> dict[int, Array]:
-        """Return the readable computed tensors of the entry's subgraph, by index."""
+        """Return tensor index -> readable computed tensor of the entry's subgraph."""
         return self.backend.tensors()
 
     def _order_inputs(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:

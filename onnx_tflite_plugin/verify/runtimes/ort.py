@@ -142,7 +142,7 @@ class OnnxRuntime:
         }
 
     def set_states(self, states: Mapping[str, Array]) -> None:
-        """Set states for the next run, by the name of their input."""
+        """Set states for the next run: name of the input -> value."""
         self._state_values |= states
 
     def feeds(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
@@ -210,7 +210,7 @@ class OnnxRuntime:
         return [np.array(value.numpy()) for value in binding.get_outputs()]
 
     def values(self) -> Mapping[str, Array]:
-        """Return outputs, states and ``keep`` values after the last run, by name."""
+        """Return name -> output, state or ``keep`` value after the last run."""
         return self._last_values
 
 

@@ -135,7 +135,7 @@ def _signature_side(
 
 
 def block_scales(data: bytes, subgraph: int) -> dict[int, float]:
-    """Return the largest scale of each blockwise quantized tensor, by index.
+    """Return index of a blockwise quantized tensor -> its largest scale.
 
     Raises InvalidModel if the scales cannot be read.
     """
@@ -172,7 +172,7 @@ def producers(graph: Subgraph) -> dict[int, Operator]:
 
 
 def constant_producers(operators: Iterable[Operator]) -> dict[int, Operator]:
-    """Return the operators that compute constants, by the tensor index of each result.
+    """Return tensor index -> operator that computes this constant.
 
     All their operands are constants, or results of such operators.
     """

@@ -285,7 +285,7 @@ class PartitionedLiteRT:
                 session.allocate()
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable tensor after the last run, by index."""
+        """Return tensor index -> value after the last run, for readable tensors."""
         tensors = dict(self.values)
         for partition, session in self.sessions.items():
             tensors |= {index: array for index, array in session.tensors().items() if index in partition.computed}

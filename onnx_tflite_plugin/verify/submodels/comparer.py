@@ -1,4 +1,4 @@
-"""Comparison of all submodels of a conversion on the same inputs, by segment."""
+"""Comparison of all submodels of a conversion, one segment at a time."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class SubmodelComparer:
 
 @dataclass
 class _PartialRun:
-    """Inputs of a run, and LiteRT's tensors that later segments read, by index."""
+    """Inputs of a run, and index -> LiteRT's tensor that later segments read."""
 
     inputs: Run
     tensors: dict[int, Array] = field(default_factory=dict)

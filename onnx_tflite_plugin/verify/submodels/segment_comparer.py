@@ -91,7 +91,7 @@ class Settings:
 
     @cached_property
     def block_scales(self) -> dict[int, float]:
-        """Largest scale of each blockwise quantized tensor, by index."""
+        """Index of a blockwise quantized tensor -> its largest scale."""
         return block_scales(self.trial.data, self.trial.entry.subgraph.index)
 
 

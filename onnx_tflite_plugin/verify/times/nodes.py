@@ -72,7 +72,7 @@ def node_times(
 def _profile_nodes(
     proto: ModelProto, feeds: Mapping[str, Array], runs: int, folder: Path, optimized: Path
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the seconds per run and the runs of each node, by name in the profile.
+    """Return node name -> seconds per run, and node name -> number of runs.
 
     A node of a loop may run several times in a run of the model.
     """
@@ -193,7 +193,7 @@ def _profile_names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> 
 
 
 def _node_operators(labeled: ModelProto, nodes: Sequence[NodeProto]) -> Iterator[int | None]:
-    """Yield the operator of each node, by the names of the node and its values."""
+    """Yield the operator of each node, found from the names of the node and its values."""
     by_value: dict[str, int] = {}
     for node in labeled.graph.node:
         if label := _LABEL.search(node.name):

@@ -32,7 +32,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class NodeDef(NamedTuple):
-    """The name of an operator, and its attributes by name.
+    """The name of an operator, and attribute name -> value.
 
     Attributes are numbers, bytes, names of dtypes, or tuples for shapes and lists. TensorFlow omits attributes that
     have their default value.

@@ -43,7 +43,7 @@ MAX_TABLE_SHIFT = 14  # maximum shift for which no sum up to MAX_MARGIN is mista
 HALF_AWAY_OF_SUMS = 1 + 2.0**-32  # HALF_AWAY for sums of up to 2 ** 19, which 53 bits can still represent
 
 SCALES = {0: "input_scale", HIDDEN: "hidden_scale", out(0): "output_scale"}
-"""Names of the scales of activations, by slot."""
+"""Slot -> name of the scale of an activation."""
 
 
 NOTE = (
