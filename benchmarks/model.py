@@ -210,7 +210,7 @@ def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
 
 @contextlib.contextmanager
 def _report_failure(problem: str) -> Iterator[None]:
-    """Replace a ConversionError in the block by NotConverted with the failed step."""
+    """Replace a ConversionError in the block with NotConverted with the failed step."""
     try:
         yield
     except ConversionError as error:

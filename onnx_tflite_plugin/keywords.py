@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @contextmanager
 def name_keywords() -> Iterator[None]:
-    """Replace the flags in a ConversionError by keywords, unless a command runs."""
+    """Replace the flags in a ConversionError with keywords, unless a command runs."""
     try:
         yield
     except ConversionError as error:

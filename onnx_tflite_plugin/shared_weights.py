@@ -134,7 +134,7 @@ class _Offsets:
 
 
 def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
-    """Replace the content of a tensor by a reference to a file with an empty name."""
+    """Replace the content of a tensor with a reference to a file with an empty name."""
     import onnx
 
     size = len(tensor.raw_data)

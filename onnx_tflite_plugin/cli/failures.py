@@ -44,7 +44,7 @@ _HELP_ERROR: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 @contextmanager
 def replace_usage_errors() -> Iterator[None]:
-    """Replace click's usage errors by UsageProblem, which prints a single block."""
+    """Replace click's usage errors with UsageProblem, which prints a single block."""
     try:
         yield
     except click.UsageError as error:

@@ -53,7 +53,7 @@ def _serialize_node(node: ir.Node) -> onnx.NodeProto:
 
 
 def _replace_float_arithmetic(graph: onnx.GraphProto, float_names: Collection[str | None]) -> None:
-    """Replace arithmetic on the float values in a graph and its inner graphs by Max."""
+    """Replace arithmetic on the float values in a graph and its inner graphs with Max."""
     for node in graph.node:
         if node.op_type in ARITHMETIC and not node.domain and any(name in float_names for name in node.output):
             node.op_type = "Max"
@@ -62,7 +62,7 @@ def _replace_float_arithmetic(graph: onnx.GraphProto, float_names: Collection[st
 
 
 def _replace_splits(graph: onnx.GraphProto, float_names: Collection[str | None]) -> None:
-    """Replace each Split of integers along axis 0 by Slices.
+    """Replace each Split of integers along axis 0 with Slices.
 
     Inference tracks values through Slice, but not through Split. Models that cut a signal into frames split its shape.
     Without the tracked values, the batch of the frames would have no name.

@@ -2,7 +2,7 @@
 
 Every quantized tensor becomes float32, and constants are dequantized. Nothing is rounded or saturated, so results match
 the network before quantization except for the rounding of its weights. TFLite's converter and quantization-aware
-training replace RELU and RELU6 by saturation at a range that begins at 0. The operator gets its activation back.
+training replace RELU and RELU6 with saturation at a range that begins at 0. The operator gets its activation back.
 """
 
 from __future__ import annotations

@@ -98,11 +98,11 @@ class Editor:
         return clone
 
     def replace_value(self, old: ir.Value, new: ir.Value) -> None:
-        """Replace ``old`` by an equal tensor, which gets its name, metadata and users."""
+        """Replace ``old`` with an equal tensor, which gets its name, metadata and users."""
         self.replace_uses(old, new, [(use.node, use.idx) for use in old.uses()])
 
     def replace_uses(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
-        """Replace ``old`` by ``new`` as operand of ``users``, and as graph output.
+        """Replace ``old`` with ``new`` as operand of ``users``, and as graph output.
 
         ``users``: pairs of node and operand index. ``new`` gets the name and metadata of ``old``.
         """
@@ -119,7 +119,7 @@ class Editor:
         new.name = name
 
     def rebuild(self, node: ir.Node, slots: Iterable[int], transform: Callable[[Array, float], Array]) -> None:
-        """Replace constant operands of a node by ``transform(array, zero point)``.
+        """Replace constant operands of a node with ``transform(array, zero point)``.
 
         For a dequantized constant, the quantized values, per-channel scales and zero points are transformed.
         """

@@ -385,7 +385,7 @@ def _are_equal_runs(runs: Sequence[Run]) -> bool:
 
 
 def replace_shared_locations(proto: ModelProto, shared: SharedItems) -> None:
-    """Replace tensors and operators in metadata by another signature's, in place."""
+    """Replace tensors and operators in metadata with another signature's, in place."""
     graph = proto.graph
     for item in (*graph.node, *graph.input, *graph.value_info, *graph.output):
         metadata = props(item.metadata_props)

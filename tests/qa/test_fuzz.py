@@ -138,7 +138,7 @@ def with_wrong_outputs(model: onnx.ModelProto) -> bytes:
 
 
 def replace_operator(code: str) -> Change:
-    """Replace the model's first operator code by another."""
+    """Replace the model's first operator code with another."""
     number = enum("BuiltinOperator")[code]
     return lambda model: model.fields["operator_codes"][0].fields.update(
         builtin_code=number, deprecated_builtin_code=min(number, 127)

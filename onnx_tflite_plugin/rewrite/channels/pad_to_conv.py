@@ -1,4 +1,4 @@
-"""Replace a Pad of channels in a residual connection by a 1 x 1 convolution.
+"""Replace a Pad of channels in a residual connection with a 1 x 1 convolution.
 
 ONNX Runtime computes convolutions and sums of their results in a blocked layout. A Pad is not supported in this layout, so
 the image is converted before the Pad and after it. A convolution with an identity matrix as weights appends the zeros in

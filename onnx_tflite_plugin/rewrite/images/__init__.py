@@ -1,6 +1,6 @@
 """Rules for image networks.
 
-They replace operators by convolutions, and change the layout of images so that kernels take their fast paths.
+They replace operators with convolutions, and change the layout of images so that kernels take their fast paths.
 """
 
 from __future__ import annotations

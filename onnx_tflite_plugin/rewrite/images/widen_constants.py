@@ -65,7 +65,7 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Replace the constant by the repeated constant."""
+    """Replace the constant with the repeated constant."""
     node, slot, row = match
     node.replace_input_with(slot, editor.store(row, like=node.inputs[slot]))
 

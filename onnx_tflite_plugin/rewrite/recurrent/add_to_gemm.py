@@ -1,4 +1,4 @@
-"""Replace an Add after a float Gemm by the bias of the Gemm.
+"""Replace an Add after a float Gemm with the bias of the Gemm.
 
 Unrolled recurrent layers multiply the input and the previous output by matrices, and add both products and a bias in separate
 nodes. In small networks, most of a node's time is the overhead of the kernel call.

@@ -103,7 +103,7 @@ def check_unit_axes(reshape: ir.Node) -> UnitAxes:
 
 
 def rewrite_unit_axes(_: Editor, match: UnitAxes) -> None:
-    """Replace the result of the Reshape by its operand."""
+    """Replace the result of the Reshape with its operand."""
     for user, slot in match.result.uses():
         user.replace_input_with(slot, match.value)
         if user.op_type == "DequantizeLinear":

@@ -1,4 +1,4 @@
-"""Replace a Gemm between two Reshapes by a MatMul of the original tensor.
+"""Replace a Gemm between two Reshapes with a MatMul of the original tensor.
 
 Gemm supports matrices only, so a tensor is reshaped to rows before the Gemm, and back after it. MatMul needs no Reshapes. Without
 Reshapes, 16 multiplications of a row of 64 elements by a 64 x 64 matrix take 9.6 us instead of 14.0 us. With 512 elements, the time is

@@ -68,7 +68,7 @@ def check(slices: Sequence[SlicedPart]) -> Sequence[SlicedPart] | Decline:
 
 
 def rewrite(editor: Editor, slices: Sequence[SlicedPart]) -> None:
-    """Emit a Split before the first Slice, and replace all Slices by its results."""
+    """Emit a Split before the first Slice, and replace all Slices with its results."""
     lengths = [part.end - part.begin for part in slices]
     with editor.replacing(first_node(part.node for part in slices)):
         parts = editor.emitter.emit("Split", [slices[0].tensor, lengths], {"axis": slices[0].axis}, outputs=len(slices))

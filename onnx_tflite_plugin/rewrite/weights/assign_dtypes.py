@@ -293,7 +293,7 @@ class _DtypeAssignment:
         return self._probe
 
     def _replace(self, operand: Int8Operand, emit: Callable[[], ir.Value]) -> None:
-        """Emit a value at the insertion point; replace the operand or node by it."""
+        """Emit a value at the insertion point; replace the operand or node with it."""
         # Rearranged weights are replaced for all their readers at once; after that, their DequantizeLinear is unused.
         if not operand.is_rearranged or (operand.dequantize is not None and operand.dequantize.outputs[0].uses()):
             with self.editor.replacing(operand.insertion_point):
@@ -301,7 +301,7 @@ class _DtypeAssignment:
             self._replace_operand(operand, value)
 
     def _replace_operand(self, operand: Int8Operand, value: ir.Value) -> None:
-        """Replace an operand, or an integer operator, by ``value``.
+        """Replace an operand, or an integer operator, with ``value``.
 
         Rearranged weights are replaced at their DequantizeLinear; other dequantized weights only in ``operand.node``.
         """

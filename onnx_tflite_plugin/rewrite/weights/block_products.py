@@ -1,4 +1,4 @@
-"""Replace matrix multiplications with blockwise 4-bit weights by MatMulNBits.
+"""Replace matrix multiplications with blockwise 4-bit weights with MatMulNBits.
 
 MatMulNBits is an operator of ONNX Runtime. When ONNX Runtime loads a model, it would itself replace a MatMul with blockwise weights by
 this operator, and transpose and pack the weights. With packed weights in the file, a language model of 134 million weights loads
@@ -46,7 +46,7 @@ class BlockMatMul(NamedTuple):
         return packed
 
     def emit(self, editor: Editor, packed_weights: ir.Value, scales: ir.Value | Array) -> None:
-        """Replace the node by MatMulNBits.
+        """Replace the node with MatMulNBits.
 
         ``packed_weights``: see :meth:`packed_weights`. ``scales``: [columns, blocks].
         """

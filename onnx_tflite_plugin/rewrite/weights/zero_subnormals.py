@@ -58,7 +58,7 @@ def _is_subnormal(array: Array) -> Array:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Replace the constant by its flushed array for the nodes in its uses."""
+    """Replace the constant with its flushed array for the nodes in its uses."""
     value, users = match.uses
     flushed = editor.store(match.flushed, like=value)
     for node, slot in users:

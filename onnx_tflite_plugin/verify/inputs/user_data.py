@@ -236,7 +236,7 @@ def _fit_array(tensor: Tensor, name: str, value: Any, nan: bool) -> Array:
             _check_shape(tensor, name, array)
         if not nan and array.dtype.kind == "f" and np.isnan(array).any():
             raise InvalidInputs(
-                f"input {name!r}: {int(np.isnan(array).sum())} of {array.size} elements are NaN; replace them by numbers"
+                f"input {name!r}: {int(np.isnan(array).sum())} of {array.size} elements are NaN; replace them with numbers"
             )
         port = _port(tensor, name)
         if array.dtype.kind == "f" and "float" in port.dtype.name:

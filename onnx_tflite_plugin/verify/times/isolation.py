@@ -22,7 +22,7 @@ def isolated_times(
     """Return the processor time of each group of operators, in seconds per run.
 
     The time is None for a group that does not run in isolation. The overhead of a call is subtracted. ``tensors``:
-    LiteRT's tensor index -> value. Groups run in turns, so that weights and values are evicted from the cache
+    tensor index -> LiteRT's value. Groups run in turns, so that weights and values are evicted from the cache
     between two runs of a group, as in the whole model. The result is the median of ``rounds``.
     """
     isolated = _IsolatedOperators(data, subgraph, tensors)

@@ -105,7 +105,7 @@ def exit_with_verdict(reports: Sequence[Report], missing: Sequence[str], problem
 
 
 def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
-    """Replace this process by the command, with instructions hidden from it."""
+    """Replace this process with the command, with instructions hidden from it."""
     if mask is None:
         raise click.UsageError("a command requires --native, the set of features to keep")
     try:

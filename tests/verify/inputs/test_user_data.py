@@ -157,7 +157,7 @@ def test_reports_data_that_does_not_fit(arrays: dict[str, Any], text: str) -> No
 def test_errors_in_data_name_the_file(tmp_path: Path) -> None:
     for name, array in (("b", random_floats(*SHAPE)), ("c", np.full(SHAPE, np.nan, np.float32))):
         np.save(tmp_path / f"{name}.npy", array)
-    with pytest.raises(InvalidInputs, match=r"c\.npy: input 'x': 30 of 30 elements are NaN; replace them by numbers"):
+    with pytest.raises(InvalidInputs, match=r"c\.npy: input 'x': 30 of 30 elements are NaN; replace them with numbers"):
         runs(tmp_path)
     (tmp_path / "a.npy").touch()
     with pytest.raises(InvalidInputs, match=r"a\.npy cannot be read: it is empty or incomplete"):
