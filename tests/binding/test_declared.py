@@ -173,13 +173,13 @@ def test_activation_option_that_does_not_exist_is_an_error() -> None:
 
 
 def test_absent_activation_option_names_the_declaration_for_it() -> None:
-    wrong = make_handler(activation="act")
+    wrong_handler = make_handler(activation="act")
     model = Net()
     model.output(model.call(CODE, [tensor(2, 3)], tensor(2, 3), custom_options={"stride": 2}))
     with pytest.raises(
         HandlerError, match=r"no option 'act'; if .* declare activation=lambda at: at.op.options.get\('act', 'NONE'\)"
     ):
-        convert_with(wrong, model.build())
+        convert_with(wrong_handler, model.build())
 
 
 @pytest.mark.parametrize(("price", "transposes"), [(None, 2), (Price(inner=1000.0), 4)])

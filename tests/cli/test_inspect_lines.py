@@ -8,7 +8,7 @@ from onnx_tflite_plugin.cli import handlers, inspect
 
 
 def test_problem_of_a_pack_is_printed_once() -> None:
-    """Errors are printed with their handler or target, others with the pack."""
+    """Load errors are printed with their handler or target, other problems with the pack."""
     failed = {"code": "CUSTOM.A", "error": "pack a: no module 'b'"}
     installed = {
         "handlers": [failed, {"code": "ADD", "error": ""}],

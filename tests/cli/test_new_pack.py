@@ -124,7 +124,7 @@ def test_new_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None
 
 
 def test_unhandled_schema_operator_gets_a_placeholder(tmp_path: Path) -> None:
-    """Any unhandled operator serves; the test is skipped if there is none."""
+    """Use any operator without a handler; the test is skipped if all have one."""
     from onnx_tflite_plugin.host.offers import discover
     from onnx_tflite_plugin.source.options import operator_names
 

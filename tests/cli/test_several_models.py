@@ -138,8 +138,8 @@ def test_output_fits_80_columns(
         monkeypatch.setenv("NO_COLOR", "1")
     files = {"handlers": [], "verify": ["a.tflite", "a.onnx"]}.get(command[0], ["a.tflite"])
     out = run(*command, *files)[1]
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
-    assert max(map(len, plain.splitlines())) <= 80
+    text_without_colors = re.sub(r"\x1b\[[0-9;]*m", "", out)
+    assert max(map(len, text_without_colors.splitlines())) <= 80
     if not color:
         assert not re.search(r"\x1b\[[0-9;]*3\d", out)
 

@@ -180,8 +180,8 @@ def test_summary_shows_dtype_and_shape_of_states(tmp_path: Path) -> None:
             model=EMPTY,
             source=SimpleNamespace(size=0),
         )
-        found = {row.label: row.lines for row in brief_summary(conversion, [tmp_path / "m.onnx"], 0.1)}
-        assert found["states"] == [f"{count}, as extra inputs and outputs: {listing}; {carried}"]
+        lines_by_label = {row.label: row.lines for row in brief_summary(conversion, [tmp_path / "m.onnx"], 0.1)}
+        assert lines_by_label["states"] == [f"{count}, as extra inputs and outputs: {listing}; {carried}"]
 
 
 def test_summary_shows_overrides_and_hooks_of_packs(tmp_path: Path) -> None:

@@ -91,8 +91,8 @@ def test_difference_of_one_operator_is_reported_once(run: Run, tmp_path: Path) -
 
 def test_failed_conversion_has_next_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     verification = otp.verify(DIGITS, otp.convert(DIGITS), runs=1)
-    wrong = verification.comparisons[0]
-    differs = replace(verification, comparisons=(replace(wrong, max_error=9.0),))
+    wrong_output = verification.comparisons[0]
+    differs = replace(verification, comparisons=(replace(wrong_output, max_error=9.0),))
     monkeypatch.setattr("onnx_tflite_plugin.verify.verify", lambda *arguments, **options: differs)
     with pytest.raises(VerificationError, match=r"convert with optimize='none': .*\n.* verify with bisect DIR"):
         otp.convert(DIGITS, verify=True)

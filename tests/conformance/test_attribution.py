@@ -43,10 +43,10 @@ def halve(factor: int = 1, rounding: int = 1, offset: int = 0, scale: float = 0.
         return ctx.ops.Cast(ctx.ops.Add(half, np.int32(zero_points[1])), to=ctx.dtype(out(0)))
 
     layout = Implicit(onnx={0: "n c h w"})
-    wrong = handler(
+    wrong_handler = handler(
         CODE, max_version=1, layout=layout, axes="n h w c -> n h w c", quantization=Integer(), kernel=kernel
     )
-    return Host(handlers={CODE: wrong(lower)}, prefer=["inline"])
+    return Host(handlers={CODE: wrong_handler(lower)}, prefer=["inline"])
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_result_that_is_right_in_floats_has_wrong_integer_arithmetic() -> None:
         return ctx.ops.Abs(x) if ctx.uses_integers else ctx.ops.Mul(x, 0.5)
 
     layout = Implicit(onnx={0: "n c h w"})
-    wrong = handler(
+    wrong_handler = handler(
         CODE, max_version=1, layout=layout, axes="n h w c -> n h w c", quantization=Integer(), kernel=kernel
     )
-    host = Host(handlers={CODE: wrong(lower)}, prefer=["inline"])
+    host = Host(handlers={CODE: wrong_handler(lower)}, prefer=["inline"])
     first, second = (
         run_case(unary(CODE, name, tensor(2, 5, 7, 3, dtype="int8")), host) for name in ("first", "second")
     )
@@ -127,9 +127,9 @@ def test_message_on_right_values_in_wrong_positions_names_the_axes() -> None:
         return ctx.ops.Reshape(ctx.ops.Transpose(x, perm=[0, 1, 3, 2]), ctx.ops.Shape(x))
 
     layout = Implicit(onnx={0: "n c h w"})
-    wrong = handler(CODE, max_version=1, layout=layout, axes="n h w c -> n h w c", kernel=lambda op, x: x)
+    wrong_handler = handler(CODE, max_version=1, layout=layout, axes="n h w c -> n h w c", kernel=lambda op, x: x)
     result = run_case(
-        unary(CODE, "float32", tensor(2, 5, 7, 3)), Host(handlers={CODE: wrong(lower)}, prefer=["inline"])
+        unary(CODE, "float32", tensor(2, 5, 7, 3)), Host(handlers={CODE: wrong_handler(lower)}, prefer=["inline"])
     )
     expected = (
         "y0 has the right values in the wrong positions, in every layout: axes='n h w c -> n h w c' and Implicit("
@@ -271,6 +271,6 @@ def test_fusion_that_did_not_apply_comes_before_missing_nodes() -> None:
 
 
 def test_difference_without_pack_fusions_is_not_attributed_to_one() -> None:
-    wrong = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.abs(x))(lambda ctx, x: x)
-    result = run_case(unary(CODE, "float32", tensor(2, 3)), Host(handlers={CODE: wrong}, prefer=["inline"]))
+    wrong_handler = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.abs(x))(lambda ctx, x: x)
+    result = run_case(unary(CODE, "float32", tensor(2, 3)), Host(handlers={CODE: wrong_handler}, prefer=["inline"]))
     assert "fusion" not in result.text

@@ -48,8 +48,10 @@ def test_wrong_layout_is_explained_once_and_names_terminate() -> None:
     def lower(ctx: Any, x: Any) -> Any:
         return ctx.ops.Reshape(ctx.ops.CumSum(ctx.ops.Flatten(x, axis=1), 1), list(x.shape))
 
-    wrong = host(lower, cumulate)
-    first, second = (run_case(unary(CODE, "float32", tensor(2, 5, 7, 3), place=place), wrong) for place in PLACEMENTS)
+    wrong_host = host(lower, cumulate)
+    first, second = (
+        run_case(unary(CODE, "float32", tensor(2, 5, 7, 3), place=place), wrong_host) for place in PLACEMENTS
+    )
     assert "layout=Transparent is wrong" in first.reasons[0]
     assert "depends on the order of the file's elements, declare Terminate()" in first.reasons[0]
     reported = ReportedCauses()
@@ -58,8 +60,8 @@ def test_wrong_layout_is_explained_once_and_names_terminate() -> None:
 
 
 def test_difference_names_the_worst_element_and_both_values() -> None:
-    wrong = host(lambda ctx, x: ctx.ops.Abs(x), lambda op, x: np.square(x))
-    reason = run_case(unary(CODE, "float32", tensor(2, 3)), wrong).reasons[0]
+    wrong_host = host(lambda ctx, x: ctx.ops.Abs(x), lambda op, x: np.square(x))
+    reason = run_case(unary(CODE, "float32", tensor(2, 3)), wrong_host).reasons[0]
     assert "in the ONNX model and" in reason
     assert "the lowering or the reference kernel may be wrong" in reason
 

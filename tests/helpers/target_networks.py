@@ -9,10 +9,10 @@ import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 
 
-def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: str = "") -> bytes:
+def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, consumer: str = "") -> bytes:
     """Return a fully quantized convolution with a bias.
 
-    ``then``: the operator that reads the result; "" for none.
+    ``consumer``: the operator that reads the result; "" for none.
     """
     model = ModelBuilder()
     g = model.main
@@ -25,7 +25,7 @@ def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: st
     b = g.constant("b", bias, quantization=quant(0.001, 0))
     y = g.tensor("y", (1, 5, 7, 11), dtype, quantization=quant(0.4, zero_point))
     g.operator("CONV_2D", [x, w, b], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
-    g.output(add_consumer(g, y, dtype, zero_point, then))
+    g.output(add_consumer(g, y, dtype, zero_point, consumer))
     return model.build()
 
 

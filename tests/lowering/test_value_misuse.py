@@ -21,9 +21,9 @@ REASON = "because a Value is a tensor of the ONNX model, whose elements exist on
 
 def refuse(lower: Any) -> str:
     """Return the message on a lowering that fails."""
-    wrong = handler("CUSTOM.Wrong", max_version=1, layout=Transparent())(lower)
+    wrong_handler = handler("CUSTOM.Wrong", max_version=1, layout=Transparent())(lower)
     with pytest.raises(HandlerError) as caught:
-        convert_one(wrong, [tensor(2, 3)], show=False)
+        convert_one(wrong_handler, [tensor(2, 3)], show=False)
     return str(caught.value)
 
 

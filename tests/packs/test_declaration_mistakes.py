@@ -130,18 +130,18 @@ def test_target_traits_name_dtypes() -> None:
 @pytest.mark.parametrize("target", [target for target in TARGETS.values() if not target.domains], ids=lambda t: t.name)
 def test_operators_in_traits_of_targets_exist(target: Target) -> None:
     assert find_unknown_operator(target) == ""
-    wrong = replace(target, missing_operators={"Iff": ""})
+    wrong_target = replace(target, missing_operators={"Iff": ""})
     assert (
-        find_unknown_operator(wrong)
+        find_unknown_operator(wrong_target)
         == "its trait missing_operators names 'Iff', which is no operator of ONNX; did you mean 'If'?"
     )
 
 
 def test_failed_verification_names_the_pack_that_replaced_a_handler() -> None:
-    wrong = handler("ABS", max_version=5, layout=Transparent())(lambda ctx, x: ctx.ops.Neg(x))
+    wrong_handler = handler("ABS", max_version=5, layout=Transparent())(lambda ctx, x: ctx.ops.Neg(x))
     case = unary("ABS", "float32", tensor(2, 3))
     with pytest.raises(VerificationError, match="inline converts ABS instead of the built-in handler"):
-        convert(case.build(), host=Host(handlers={"ABS": wrong}), verify=True)
+        convert(case.build(), host=Host(handlers={"ABS": wrong_handler}), verify=True)
 
 
 def test_wrong_sizes_of_a_pack_name_their_function() -> None:
@@ -226,6 +226,6 @@ def test_fusion_after_an_unknown_fusion_is_reported() -> None:
 )
 def test_instance_used_as_an_operator_has_a_remedy(expression: str, text: str) -> None:
     function = eval(f"lambda at: {expression}")
-    wrong = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), axes=function)(lambda ctx, x: x)
+    wrong_handler = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), axes=function)(lambda ctx, x: x)
     with pytest.raises(ConversionError, match=text):
-        convert_one(wrong, [tensor(2, 5)], show=False)
+        convert_one(wrong_handler, [tensor(2, 5)], show=False)

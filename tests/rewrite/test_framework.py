@@ -61,8 +61,8 @@ def test_optional_rules_gain_at_least_two_percent() -> None:
 
     The exception gains only in networks with more subnormal weights.
     """
-    small = {name for name in ORDER if isinstance(gain := RULES[name].benefit, Gain) and gain.best < 2}
-    assert small == {"zero_subnormals"}
+    rules_of_small_gain = {name for name in ORDER if isinstance(gain := RULES[name].benefit, Gain) and gain.best < 2}
+    assert rules_of_small_gain == {"zero_subnormals"}
 
 
 def test_decline_reasons_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:

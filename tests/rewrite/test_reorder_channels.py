@@ -253,7 +253,7 @@ def test_no_order_if_a_channel_fits_no_other() -> None:
 
 
 def test_no_order_if_partners_are_too_few() -> None:
-    """Three channels of zeros fit every channel, but five channels fit only those."""
+    """Three channels of zeros fit every channel; the five other channels fit only these three."""
     rows = np.full((8, 3), 127, np.int8)
     rows[[1, 4, 6]] = 0
     assert pair_rows(rows) is None

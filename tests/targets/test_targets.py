@@ -37,7 +37,7 @@ MAX_CROSSED = 6  # an operator with more cases runs each case with one target on
 @pytest.mark.parametrize("op", OPERATORS)
 def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, host: Host, thorough: bool) -> None:
     """Runs every fourth case of each dtype; ``--thorough`` runs all."""
-    wrong = {}
+    wrong_cases = {}
     cases, max_crossed = (quantized_cases_of(op), MAX_CROSSED) if thorough else (quantized_cases_of(op, 4), 1)
     for k, case in enumerate(cases):
         trial = CaseTrial(case, host)
@@ -49,8 +49,8 @@ def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, host: Host, tho
             except HandlerError as refusal:
                 problems = [] if f"target {target}" in str(refusal) else [str(refusal)]
             if problems:
-                wrong[case.id, target] = problems
-    assert not wrong
+                wrong_cases[case.id, target] = problems
+    assert not wrong_cases
 
 
 def test_each_target_accepts_most_quantized_cases(host: Host) -> None:

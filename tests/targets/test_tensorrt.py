@@ -41,7 +41,7 @@ def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, hos
     References are computed with them. ONNX Runtime runs without optimizations: its fused int8 products overflow on some
     processors, those of TensorRT do not.
     """
-    wrong, accepted = {}, 0
+    wrong_cases, accepted = {}, 0
     for case in [case for case in quantized_cases_of(op) if case.reference is None and case.dtype != "int16"][:12]:
         symmetric_case = replace(case, build=lambda case=case: symmetric(case.build()))
         try:
@@ -52,8 +52,8 @@ def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, hos
         except ConversionError as refusal:
             problems = [] if "target tensorrt" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
         if problems:
-            wrong[case.id] = problems
-    assert not wrong
+            wrong_cases[case.id] = problems
+    assert not wrong_cases
     assert accepted > 1
 
 
@@ -150,7 +150,7 @@ def symmetric(data: bytes) -> bytes:
 
 def test_tensorrt_refuses_operators_on_quantized_values() -> None:
     with pytest.raises(HandlerError, match=r"EQUAL .* which target tensorrt does not support"):
-        otp.convert(network("int8", 0, then="EQUAL"), target="tensorrt")
+        otp.convert(network("int8", 0, consumer="EQUAL"), target="tensorrt")
 
 
 def test_tensorrt_refuses_operators_unknown_to_its_parser() -> None:

@@ -25,7 +25,7 @@ def compare_arrays(
 
 
 def floats(off: float) -> tuple[Array, Array]:
-    """Return numbers from 0 to 1, and the same with one error."""
+    """Return numbers from 0 to 1, and a copy with one error."""
     expected = np.linspace(0, 1, 31, dtype=np.float64)
     actual = expected.copy()
     actual[7] += off

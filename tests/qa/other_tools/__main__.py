@@ -92,7 +92,7 @@ def _default_files(folder: Path) -> list[Path]:
     from tools.wheels import FACES, WAKE_WORDS, tflite_files
 
     wheel_files = sorted(tflite_files(folder, [FACES, WAKE_WORDS]).glob("*/*.tflite"))
-    # Without language_model: the float16 converter gives its caches, outputs with readers, two dtypes; onnxslim reorders a sum.
+    # language_model is left out: the float16 converter gives each of its caches two dtypes, and onnxslim reorders a sum.
     examples = [path for path in sorted((ROOT / "examples").glob("*.tflite")) if path.stem != "language_model"]
     return [*examples, *wheel_files][:10]
 

@@ -28,9 +28,8 @@ def binary(draw: Draw, op: str) -> Case:
     a, b = (draw.data(spec, specials=has_specials) for spec in (x, y))
     if op == "DIV" and dtype != "float32":
         zero_point = 0 if y.scale is None else int(np.asarray(y.zero_point))
-        if (
-            y.scale is not None
-        ):  # the kernels shift by more than 31 bits for quotients of less than 0.3 steps (reference/div.h)
+        if y.scale is not None:
+            # The kernels shift by more than 31 bits for quotients of less than 0.3 steps (reference/div.h).
             near_zero = np.clip(zero_point + b.array.astype(int) % 9 - 4, np.iinfo(dtype).min, np.iinfo(dtype).max)
             b = replace(b, array=near_zero.astype(dtype))
             z = replace(z, scale=scale(x) / scale(y) * float(draw.random.uniform(0.05, 0.8)))

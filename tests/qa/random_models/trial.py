@@ -42,11 +42,8 @@ OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"input_shape": {}},
     {"target": "openvino"},
 )
-ROUNDING_OPTIONS = (
-    "quantization",
-    "target",
-    "optimize",
-)  # options that omit the rounding of dynamic range quantization, which LiteRT applies
+ROUNDING_OPTIONS = ("quantization", "target", "optimize")
+"""Options with which activations are not rounded as in LiteRT's dynamic range quantization."""
 
 
 class Trial(Protocol):
@@ -228,9 +225,8 @@ def _serve(models: Sequence[Trial], stage: Stage) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     for model in models:
-        signal.setitimer(
-            signal.ITIMER_PROF, SECONDS
-        )  # processor time, because wall-clock time depends on other processes
+        # Processor time, because wall-clock time depends on other processes.
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         signal.alarm(10 * SECONDS)
         try:
             stage.finish(model.try_model(stage))

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
 
 def test_uint8_weights_are_read_as_int8_without_zero_point() -> None:
-    """The hybrid kernels read them so (EvalHybrid, kernels/fully_connected.cc)."""
+    """LiteRT's hybrid kernels do so too (EvalHybrid, kernels/fully_connected.cc)."""
     model = ModelBuilder()
     g = model.main
     weights = np.array([[-127, 5, 0], [90, -3, 127]], np.int8)

@@ -38,10 +38,10 @@ def test_quantization_rounds_half_to_even_and_saturates() -> None:
 
 
 def test_unquantized_values_stay_unchanged() -> None:
-    plain = Tensor(0, 0, "t", "int8", (3,), (3,))
+    unquantized = Tensor(0, 0, "t", "int8", (3,), (3,))
     floats, integers = np.ones(3, np.float32), np.ones(3, np.int8)
-    assert as_float(plain, integers) is integers
-    assert as_stored(plain, floats) is floats
+    assert as_float(unquantized, integers) is integers
+    assert as_stored(unquantized, floats) is floats
     assert as_float(quantized_tensor("int8", [0.5], [0]), floats) is floats
     assert as_stored(quantized_tensor("int8", [0.5], [0]), integers) is integers
     assert as_stored(quantized_tensor("float32", [0.5], [0]), floats) is floats

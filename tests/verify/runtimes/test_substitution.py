@@ -187,9 +187,9 @@ def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPa
 
 
 def test_splits_constant_operators_only_on_request() -> None:
-    """Operator 0 has constant operands, 1 an input, 2 none; 4 is unused.
+    """Operator 0 has only constants, 1 reads an input, 2 has no operands, 3 lacks a kernel.
 
-    Operator 3 lacks a kernel.
+    The result of operator 4 is unused.
     """
     stored, x = slot(0, values=np.ones(6, np.float32)), slot(1)
     operators = [

@@ -102,8 +102,10 @@ def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
     g.output(z)
     data = model.build()
     proto = otp.convert(data).proto
-    wrong = next(tensor for tensor in proto.graph.initializer if len(tensor.dims) == 2)
-    wrong.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(wrong) * 1.5, wrong.name))
+    wrong_weights = next(tensor for tensor in proto.graph.initializer if len(tensor.dims) == 2)
+    wrong_weights.CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(wrong_weights) * 1.5, wrong_weights.name)
+    )
     onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
     verification = verify(data, tmp_path / "m.onnx", bisect=tmp_path / "new")
     assert "part   op 0 FULLY_CONNECTED: max " in verification.text

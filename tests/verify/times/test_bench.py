@@ -31,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_slower_model_has_a_larger_ratio(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     conversion = otp.convert(DIGITS)
-    plain = bench(DIGITS, conversion, rounds=5)
+    unchanged = bench(DIGITS, conversion, rounds=5)
     prepare: Callable[..., Any] = LiteRT.prepare
 
     def prepare_slow(self: LiteRT, inputs: Any) -> Callable[[], Any]:
@@ -47,9 +47,9 @@ def test_slower_model_has_a_larger_ratio(quick: None, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(LiteRT, "prepare", prepare_slow)
     slowed = bench(DIGITS, conversion, rounds=5)
-    assert slowed.litert.median > 0.005 > plain.litert.median
-    assert slowed.ratio.median < plain.ratio.median / 5
-    assert plain.ratio.low <= plain.ratio.median <= plain.ratio.high
+    assert slowed.litert.median > 0.005 > unchanged.litert.median
+    assert slowed.ratio.median < unchanged.ratio.median / 5
+    assert unchanged.ratio.low <= unchanged.ratio.median <= unchanged.ratio.high
 
 
 def test_litert_timing_excludes_input_checks(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

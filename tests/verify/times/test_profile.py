@@ -144,7 +144,7 @@ def test_computed_weights_are_grouped_with_their_reader() -> None:
 
 
 def test_submodel_includes_scale_tensors_of_its_weights() -> None:
-    """LiteRT does not check that they exist: a submodel without them would crash."""
+    """LiteRT does not check that scale tensors exist, and crashes without them."""
     net = Net()
     x = net.input(tensor(2, 96))
     magnitudes = net.call("ABS", [x], tensor(2, 96))
