@@ -77,9 +77,9 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
         model, signature = joined.model, joined.signature
     model, names = apply_signature(model, signature)
     if not model.main.outputs:
-        raise InvalidModel(
-            "nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output", _NO_OUTPUT)]
-        )
+        remedy = _NO_OUTPUT if model.main.operators else "export the original model again"
+        fact = "the model has no output" if model.main.operators else "the model has neither operators nor outputs"
+        raise InvalidModel("nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", fact, remedy)])
     repairs = _Repairs(host, target, options.opset or target.opsets[2])
     examination = repairs.apply(model)
     model, names, part = cut(examination.model, names, options.inputs_at, options.outputs)

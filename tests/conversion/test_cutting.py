@@ -214,3 +214,11 @@ def test_names_with_commas_can_be_pasted(outputs: list[str], expected: list[str]
     g.operator("NEG", [comma_named], [r])
     g.output(r)
     assert interface(otp.convert(model.build(), outputs=outputs))[1] == expected
+
+
+def test_model_without_operators_is_refused_without_mention_of_options() -> None:
+    with pytest.raises(otp.ConversionError) as caught:
+        otp.convert(ModelBuilder().build())
+    (problem,) = caught.value.problems
+    assert problem.reason == "the model has neither operators nor outputs"
+    assert "--outputs" not in problem.hint

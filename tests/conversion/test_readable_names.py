@@ -294,7 +294,9 @@ def test_readable_model_with_few_nodes_for_one_runtime_has_no_hint() -> None:
 
 
 def test_int16_softmax_of_many_nodes_is_explained() -> None:
-    (text,) = (node.doc_string for node in readable_nodes(int16_layer()) if node.doc_string)
+    conversion = otp.convert(int16_layer(), optimize="readable")
+    (text,) = (node.doc_string for node in conversion.proto.graph.node if node.doc_string)
+    assert any(hint.startswith("op 1 'y' becomes ") for hint in conversion.report.hints)
     assert text.startswith("y becomes ")
     assert "LiteRT's int16 kernel with tables" in text
 

@@ -236,4 +236,4 @@ class LocalInterpreter:
 
 def _format_message(text: str) -> str:
     """Return a message of LiteRT in one line, with a space between sentences."""
-    return " ".join(text.replace(".Node number", ". Node number").split()).removesuffix(".")
+    return " ".join(re.sub(r"(?<=[.)])Node number", " Node number", text).split()).removesuffix(".")
