@@ -81,7 +81,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
             }
             for graph in model.subgraphs
         ],
-        "constants": _count_constants(model),
+        "constants": [asdict(size) for size in constant_sizes(model)],
         "operators": operators,
         "missing": sorted({row["code"] for row in operators if row["missing"] and row["called"]}),
         "signatures": [_describe_signature(model, signature) for signature in model.signatures],
@@ -241,12 +241,6 @@ def _parameters(tensor: Tensor) -> dict[str, Any] | None:
     if tensor.blocks is not None:
         return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
     return None if tensor.quantization is None else asdict(tensor.quantization)
-
-
-def _count_constants(model: Model) -> list[dict[str, Any]]:
-    """Return the number and stored bytes of constants by dtype, most bytes first."""
-    tensors = (tensor for graph in model.subgraphs for tensor in graph.tensors)
-    return [asdict(size) for size in constant_sizes(tensors)]
 
 
 def _list_states(

@@ -69,8 +69,9 @@ from onnx_tflite_plugin.rewrite.tokens.last_token import keep_last_token
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
-from onnx_tflite_plugin.source.constant_sizes import constant_sizes, file_constants
+from onnx_tflite_plugin.source.constant_sizes import constant_sizes
 from onnx_tflite_plugin.source.metadata import describe_interface
+from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.stage_results import ConvertedModel, PlannedModel, RewrittenModel
 from onnx_tflite_plugin.targets import Target
 
@@ -300,7 +301,7 @@ class Pipeline:
             ),
             signature_lengths=normalized.lengths,
             repairs=normalized.repairs,
-            file_constants=_file_constants(normalized.bound),
+            file_constants=_file_constants(normalized.file),
             constants=constant_bytes(rewritten.model),
         )
 
@@ -372,11 +373,9 @@ def packs_of(model: BoundModel) -> frozenset[str]:
     return frozenset(bound.pack for bound in model.operators())
 
 
-def _file_constants(model: BoundModel) -> dict[str, int]:
-    """Return dtype in the file -> bytes of the constants that operators use."""
-    operands = (tensor for bound in model.operators() for tensor in bound.op.inputs if tensor is not None)
-    sizes = constant_sizes(file_constants(operands))
-    return {f"{SPARSE * size.sparse}{size.dtype}": size.bytes for size in sizes}
+def _file_constants(file: Model) -> dict[str, int]:
+    """Return dtype -> bytes of the constants that the file's operators use."""
+    return {f"{SPARSE * size.sparse}{size.dtype}": size.bytes for size in constant_sizes(file)}
 
 
 def activation_bytes(graph: BoundGraph) -> int | None:

@@ -70,8 +70,8 @@ class Report:
         state_types: state -> dtype and shape, as text.
         domains: domains of operators that need a library of kernels, registered with the session.
         storage: storage dtype -> number of quantized tensors.
-        file_constants: dtype -> bytes of the file's constants that operators use. The key of sparse constants is, for
-            example, ``"sparse float16"``.
+        file_constants: dtype -> stored bytes of the constants that the file's operators use, each counted once. Options
+            do not change them. The key of sparse constants is, for example, ``"sparse float16"``.
         constants: dtype -> bytes of the model's constants.
         weights: weight dtype -> number of 8-bit matrix products.
         repairs: wrong entries of the file, with the values used instead.

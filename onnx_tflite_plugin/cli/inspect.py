@@ -332,8 +332,8 @@ def _format_constants(rows: Sequence[Mapping[str, Any]]) -> str:
 def _format_constant_size(row: Mapping[str, Any]) -> str:
     dtype = f"{'sparse ' if row['sparse'] else ''}{row['dtype']}"
     if not row["bytes"]:
-        return plural(row["count"], f"empty {dtype} tensor")
-    return f"{dtype} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}"
+        return plural(row["count"], f"empty {dtype} constant")
+    return f"{dtype} {format_size(row['bytes'])} in {plural(row['count'], 'constant')}"
 
 
 def _format_files(files: Sequence[Mapping[str, Any]]) -> list[str]:

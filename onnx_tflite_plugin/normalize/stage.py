@@ -36,12 +36,13 @@ _SINGLE_SIGNATURE_OPTIONS = ("input_shape", "dynamic_batch", "inputs_at", "outpu
 class Normalized:
     """A model with bound operators and final ranks, shapes and dtypes.
 
-    ``names``: names of graph inputs and outputs. ``part``: the tensors between which the model was cut. ``dimensions``:
-    names of dynamic sizes. ``repairs``: one line per repaired tensor. ``stored_dims``: shapes of the inputs before
-    ``--input-shape``. For a model that joins signatures, ``lengths``: the number of tokens in each signature, and
-    ``head``: the tensor from which scores are computed, each token in isolation.
+    ``file``: the model as it was read. ``names``: names of graph inputs and outputs. ``part``: the tensors between which the
+    model was cut. ``dimensions``: names of dynamic sizes. ``repairs``: one line per repaired tensor. ``stored_dims``: shapes
+    of the inputs before ``--input-shape``. For a model that joins signatures, ``lengths``: the number of tokens in each
+    signature, and ``head``: the tensor from which scores are computed, each token in isolation.
     """
 
+    file: Model
     model: Model
     bound: BoundModel
     signature: Signature | None
@@ -70,7 +71,8 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
 
     Raises ConversionError with all contradictions of the file or of the requested sizes.
     """
-    joined = join_all(model, options, host, target)
+    file = model
+    joined = join_all(file, options, host, target)
     if joined is None:
         signature = select_signature(model, options.signature)
     else:
@@ -102,6 +104,7 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
         raise examination.error
     assert examination.bound is not None
     return Normalized(
+        file,
         examination.model,
         examination.bound,
         signature,

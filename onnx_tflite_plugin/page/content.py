@@ -14,7 +14,13 @@ from onnx_tflite_plugin.graph.model_metadata import read_author_metadata, read_o
 from onnx_tflite_plugin.graph.node_metadata import top_level_operators
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import declaration_names, handlers_of
-from onnx_tflite_plugin.page.groups import Group, group_operators, nodes_with_container, nodes_without_operator
+from onnx_tflite_plugin.page.groups import (
+    Group,
+    all_graphs,
+    group_operators,
+    nodes_with_container,
+    nodes_without_operator,
+)
 from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.page.stored_dtypes import (
     describe_metadata,
@@ -314,7 +320,7 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operator_count: int) -> dict[st
     """Return sizes, opset, counts, inputs, outputs and states of both models."""
     metadata = props(onnx.metadata_props)
     author_metadata = read_author_metadata(metadata)
-    constants = sum(tensor.ByteSize() for tensor in onnx.graph.initializer)
+    constants = sum(_initializer_bytes(tensor) for graph in all_graphs(onnx.graph) for tensor in graph.initializer)
     states = {state.input: state.output for state in read_states(metadata)}
     inputs, outputs = {info.name: info for info in onnx.graph.input}, {info.name: info for info in onnx.graph.output}
     return {
@@ -335,6 +341,13 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operator_count: int) -> dict[st
         "authored": {key: value for key, value in author_metadata.items() if isinstance(value, str)},
         "states": [{**_graph_value(inputs[name], ()), "next": states[name]} for name in states if name in inputs],
     }
+
+
+def _initializer_bytes(tensor: onnx.TensorProto) -> int:
+    """Return the bytes of an initializer's elements, without its name and shape."""
+    from onnx_ir.serde import deserialize_tensor
+
+    return deserialize_tensor(tensor).nbytes
 
 
 def _count_nodes(onnx: onnx.ModelProto) -> dict[str, Any]:

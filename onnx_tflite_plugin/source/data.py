@@ -47,6 +47,11 @@ class StoredData(Data):
         self._weak: weakref.ref[Array] | None = None
 
     @property
+    def span(self) -> tuple[int, int]:
+        """Return the first byte and the size of the stored bytes."""
+        return self._start, self._size
+
+    @property
     def sparse_bytes(self) -> int | None:
         """Return the stored bytes of a sparse constant; None for a dense constant."""
         if self._sparsity is None:

@@ -92,5 +92,5 @@ def test_signature_names_precede_tensor_names() -> None:
 def test_constants_without_elements_have_no_size() -> None:
     sizes = [("int8", True, 2, 9), ("float32", False, 16, 0), ("int32", False, 1, 0)]
     rows = [dict(zip(("dtype", "sparse", "count", "bytes"), size, strict=True)) for size in sizes]
-    text = "sparse int8 9 bytes in 2 tensors, 16 empty float32 tensors, 1 empty int32 tensor"
+    text = "sparse int8 9 bytes in 2 constants, 16 empty float32 constants, 1 empty int32 constant"
     assert inspect._format_constants(rows) == text

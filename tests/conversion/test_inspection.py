@@ -40,11 +40,16 @@ def test_counts_operators_by_code_with_versions_and_position() -> None:
     ]
 
 
-def test_counts_constants_by_dtype() -> None:
+def test_counts_the_operands_stored_in_the_file_once_by_dtype() -> None:
     model = ModelBuilder()
-    chain(model.main, ("ABS", 1))
-    for k, (shape, dtype) in enumerate((((3, 5), np.int8), ((2, 3), np.float32), (7, np.int8))):
-        model.main.constant(f"c{k}", np.ones(shape, dtype))
+    for k, (shape, dtype) in enumerate((((3, 5), np.int8), ((2, 3), np.float32), (7, np.int8), (4, np.int32))):
+        constant = model.main.constant(f"c{k}", np.ones(shape, dtype))
+        buffer = model.main.tensors[constant].fields["buffer"]
+        alias = model.main.tensor(f"alias{k}", constant.shape, constant.dtype, buffer=buffer)
+        if dtype is not np.int32:
+            model.main.operator(
+                "ADD", [constant, alias], [model.main.tensor(f"sum{k}", constant.shape, constant.dtype)]
+            )
     assert otp.inspect(model.build())["constants"] == [
         {"dtype": "float32", "sparse": False, "count": 1, "bytes": 24},
         {"dtype": "int8", "sparse": False, "count": 2, "bytes": 22},

@@ -163,3 +163,18 @@ def test_report_has_the_bytes_of_stored_constants_by_dtype() -> None:
     (sparse,) = [row for row in otp.inspect(net.build())["constants"] if row["sparse"]]
     assert (sparse["dtype"], sparse["count"]) == ("float32", 1)
     assert sparse["bytes"] == report.file_constants["sparse float32"] != 6 * 8 * 4
+
+
+def test_bytes_of_stored_constants_do_not_depend_on_options() -> None:
+    model = ModelBuilder()
+    value = model.main.input("x", (1, 6))
+    for name, shape in (("a", (1, 2, 3)), ("b", (1, 6))):
+        result = model.main.tensor(name, shape)
+        sizes = model.main.constant(f"{name} sizes", np.array(shape, np.int32))
+        model.main.operator("RESHAPE", [value, sizes], [result])
+        value = result
+    model.main.output(value)
+    for options in ({}, {"dynamic_batch": True}, {"outputs": ("a",)}):
+        report = otp.convert(model.build(), **options).report
+        rows = otp.inspect(model.build())["constants"]
+        assert report.file_constants == {row["dtype"]: row["bytes"] for row in rows} == {"int32": 20}
