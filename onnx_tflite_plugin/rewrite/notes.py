@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnx_tflite_plugin.checked import plural
-from onnx_tflite_plugin.graph.node_metadata import fused_operators
+from onnx_tflite_plugin.graph.node_metadata import innermost_operators
 from onnx_tflite_plugin.lowering.emitter import NOTE
 from onnx_tflite_plugin.rewrite.name_values import operator_name
 
@@ -22,7 +22,7 @@ def write_notes(model: ir.Model) -> tuple[str, ...]:
     report_lines = []
     for (operator, note), nodes in nodes_by_note.items():
         count, reason = plural(len(nodes), "node"), note.partition(". ")[0]
-        label = f"op {', '.join(map(str, fused_operators(nodes[0].metadata_props)))} {operator!r}"
+        label = f"op {', '.join(map(str, innermost_operators(nodes[0].metadata_props)))} {operator!r}"
         nodes[0].doc_string = f"{operator} becomes {count}. {note}"
         report_lines.append(f"{label} becomes {count}: {reason}. The description of node {nodes[0].name!r} says more")
     return tuple(report_lines)
