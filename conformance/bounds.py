@@ -123,11 +123,15 @@ EXACT_DTYPES: Mapping[str, frozenset[str]] = {
 
 
 def tolerance_of(case: Case, model: Model) -> Tolerance:
-    """Return the case's own tolerance, 0 for exact operators, or the default."""
+    """Return the case's own tolerance, 0 for exact operators, or the default.
+
+    A case of a fusion is named after its last operator, but the fusion replaces other operators too: it has the default.
+    """
     if case.tolerance is not None:
         return case.tolerance
     is_quantized = case.options.get("quantization") != "float"
-    if case.op in EXACT_OPERATORS or (is_quantized and case.dtype in EXACT_DTYPES.get(case.op, ())):
+    is_exact = case.op in EXACT_OPERATORS or (is_quantized and case.dtype in EXACT_DTYPES.get(case.op, ()))
+    if is_exact and not case.fusions:
         return Tolerance(of_range=0, steps=0, integers=0)
     default = Tolerance.of(model)
     if default.of_range <= Tolerance().of_range:

@@ -127,6 +127,7 @@ def gaps(suite: Suite) -> Iterator[str]:
                 for name in unread_operands(loaded[op, pack])
             )
             yield from (f"{op} of {pack}: {text}" for text in _unused_tables(op_cases, host))
+            yield from (f"{op} of {pack}: {text}" for text in _swapped_weights(op, loaded[op, pack], op_cases))
             yield from (f"{op} of {pack}: {text}" for text in constant_results(op, loaded[op, pack], op_cases, host))
     for name, pack in suite.fusions:
         if pack != BUILTIN and not any(case.expects_success and name in case.fusions for case in suite.cases):
@@ -177,6 +178,26 @@ def _unused_tables(cases: Sequence[Case], host: Host) -> Iterator[str]:
             f"no case uses the table of Lookup (dtypes {', '.join(unused)}); add a case with quantized tensors of each of these "
             "dtypes, or correct Lookup(dtypes=...)"
         )
+
+
+def _swapped_weights(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
+    """Yield a message if the declared weights of a bias are never constant, but its activations are.
+
+    The second slot of a bias's pair is the slot of the weights.
+    """
+    if callable(handler.quantization):
+        return
+    operators = [operator for case in cases for operator in find_operators(read(case.build()), op)]
+    for bias, (activations, weights) in handler.quantization.biases.items():
+        if not isinstance(weights, int):
+            continue
+        pairs = [(operator.tensor(activations), operator.tensor(weights)) for operator in operators]
+        present = [(a, w) for a, w in pairs if a is not None and w is not None]
+        if present and all(a.is_constant and not w.is_constant for a, w in present):
+            yield (
+                f"the bias in slot {bias} declares the weights in slot {weights}, but in every case slot {activations} is constant "
+                f"and slot {weights} is not; write bias={{{bias}: ({weights}, {activations})}}"
+            )
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:

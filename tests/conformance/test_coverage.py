@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.bounds import OPERATOR_TOLERANCE, tolerance_of
+from conformance.case import Case
 from conformance.cases import builtin_cases
 from conformance.coverage import coverage, gaps, inexpressible_operators
-from conformance.models import tensor, unary
+from conformance.models import constant, in_isolation, random_array, tensor, unary
 from conformance.packs import Suite
 from conformance.registered import REGISTERED
 from conformance.specs import Spec
 from onnx_tflite_plugin.api import Decline, Dequantized, Handler, Lookup, Terminate, handler
 from onnx_tflite_plugin.host import HANDLERS, Host, Offer
 from onnx_tflite_plugin.host.offers import discover
+from onnx_tflite_plugin.source import read
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +67,12 @@ def find_gaps(kernel: Any, results: dict[str, Spec], **declared: Any) -> list[st
     """Return the gaps of a pack whose cases have these names and results."""
     x = {name: tensor(2, 5, dtype=result.dtype) for name, result in results.items()}
     cases = tuple(unary(CODE, name, x[name], result) for name, result in results.items())
-    declare = handler(CODE, max_version=1, layout=Terminate(), kernel=kernel, **declared)
-    lowered = declare(lambda ctx, x: ctx.ops.Abs(x))
+    return gaps_of_cases(cases, lambda ctx, x: ctx.ops.Abs(x), kernel=kernel, **declared)
+
+
+def gaps_of_cases(cases: tuple[Case, ...], lower: Any, **declared: Any) -> list[str]:
+    """Return the gaps of a pack with one operator."""
+    lowered = handler(CODE, max_version=1, layout=Terminate(), **declared)(lower)
     entry: Any = SimpleNamespace(name=CODE, value="mine:lower", load=lambda: lowered)
     host = Host(packs=["mine"], offers=[*discover(), Offer(CODE, "mine", HANDLERS, entry)])
     return list(gaps(Suite(host, ((CODE, "mine"),), (), cases, {})))
@@ -90,6 +97,44 @@ def test_gaps_name_dtypes_whose_expected_values_never_vary(result: Spec, values:
     assert gap.startswith(f"{CODE} of mine: {values} in {CODE}-odd, so no case tests values of int8 results; ")
     varying = {"odd": result, "int8": int8(0.05), "float32": tensor(2, 5)}
     assert find_gaps(kernel, varying, quantization=Dequantized()) == []
+
+
+def test_gaps_name_results_that_are_nearly_all_saturated() -> None:
+    def kernel(op: Any, x: Any) -> Any:
+        result = np.full_like(x, 100)
+        result[0, 0] = 0
+        return result
+
+    x, result = tensor(7, 11), tensor(7, 11, dtype="int8", scale=0.05)
+    (gap,) = gaps_of_cases(
+        (unary(CODE, "odd", tensor(7, 11, dtype="int8"), result), unary(CODE, "float32", x, x)),
+        lambda ctx, x: ctx.ops.Abs(x),
+        kernel=kernel,
+        quantization=Dequantized(),
+    )
+    assert "nearly all expected values of y0 are 127, at the limits of int8" in gap
+
+
+def test_gaps_name_swapped_slots_of_a_bias() -> None:
+    def lower(ctx: Any, x: Any, w: Any, b: Any) -> Any:
+        return ctx.ops.Gemm(x, w, b, transB=1)
+
+    def kernel(op: Any, x: Any, w: Any, b: Any) -> Any:
+        return x @ w.T + b
+
+    x, w = tensor(2, 5, dtype="int8"), constant(random_array(3, 5, dtype="int8"), "int8", 0.01)
+    b = constant(np.asarray([5, -7, 11], np.int32), "int32")
+    case = in_isolation(CODE, "int8", [x, w, b], tensor(2, 3, dtype="int8"))
+    (gap,) = gaps_of_cases((case,), lower, kernel=kernel, quantization=Dequantized(bias={2: (1, 0)}))
+    assert gap.endswith("in every case slot 1 is constant and slot 0 is not; write bias={2: (0, 1)}")
+    assert gaps_of_cases((case,), lower, kernel=kernel, quantization=Dequantized(bias={2: (0, 1)})) == []
+
+
+def test_case_of_a_fusion_has_the_default_tolerance() -> None:
+    case = unary("NEG", "x", tensor(2, 5), tensor(2, 5))
+    model = read(case.build())
+    assert tolerance_of(case, model).of_range == 0
+    assert tolerance_of(replace(case, fusions=("acme",)), model).of_range == OPERATOR_TOLERANCE
 
 
 def test_gaps_name_results_that_are_all_nan() -> None:
