@@ -217,7 +217,7 @@ def _operator_rows(
     """Yield a row for each group of operators, with its nodes and its time.
 
     Name, dtype and shape describe the last operator's first output. ``dtypes``: tensor index -> dtype in the ONNX
-    model, if known.
+    model, as returned by :func:`stored_dtypes`.
     """
     target = target_named("onnxruntime")
     bindings = handlers_of(model, Host(), target)
@@ -278,7 +278,7 @@ def _interface_rows(graph: Subgraph, names: Mapping[str, str], dtypes: Mapping[i
         for k, tensor in enumerate(tensors):
             row = {"index": f"{side}{k}", "side": side, "tensor": tensor.index}
             row["name"] = names.get(tensor.name, tensor.name)
-            yield {**row, "dtype": dtypes.get(tensor.index, tensor.dtype), "shape": list(tensor.dims)}
+            yield {**row, "dtype": dtypes.get(tensor.index) or tensor.dtype, "shape": list(tensor.dims)}
 
 
 def _edges(

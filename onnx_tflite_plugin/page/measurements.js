@@ -49,11 +49,23 @@ function limitLabel({ tolerances, areSteps, areOneStep, areEqual }) {
   return areSteps && areEqual ? `tolerance: ${tolerances[0]} quantization steps` : "tolerance";
 }
 
+/** Reason why the models were not compared or timed; empty if unknown. */
+function missingReason() {
+  if (page.notes.length) return page.notes[0];
+  return page.verdict.startsWith("inconclusive") ? page.verdict : "";
+}
+
+/** Text with the reason: "Not timed: LiteRT is not installed". */
+function describeMissing(text) {
+  const reason = missingReason().replace(/^(not compared and not timed|inconclusive): /, "");
+  return reason ? `${text}: ${shortenNames(reason)}` : `${text}.`;
+}
+
 /** Draw a chart of the errors, with a logarithmic axis. */
 function showErrors() {
   const parent = element("errors");
   if (!page.errors.length) {
-    element("errors-hint").textContent = "Not compared.";
+    element("errors-hint").textContent = describeMissing("Not compared");
     return;
   }
   const description = describeTolerances();
@@ -147,7 +159,7 @@ function showTimes() {
     .filter((op) => op.microseconds)
     .sort((a, b) => b.microseconds - a.microseconds);
   if (!timed.length) {
-    addHint("Not timed.");
+    addHint(describeMissing("Not timed"));
     return;
   }
   const unowned = page.facts.unowned_microseconds || 0;

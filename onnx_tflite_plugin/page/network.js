@@ -29,7 +29,7 @@ function visibleNetwork() {
   return { edges, operators: [...interfaceNodes("input"), ...operators, ...interfaceNodes("output")] };
 }
 
-const edgeLabel = (edge) => `${edge.dtype} ${formatShape(edge.shape)}`;
+const edgeLabel = (edge) => `${edge.dtype} ${formatShape(edge.shape)}`.trim();
 const listFirst = (texts, count) => `${texts.slice(0, count).join(", ")}${texts.length > count ? ", …" : ""}`;
 
 /** Node types of an operator. That of an If names the nodes inside, such as "If of 2 Conv". */

@@ -252,7 +252,7 @@ function showDetails(index) {
   const facts = [
     ["operators", fusedOperators.join(", ")],
     ["output", op.name],
-    ["type", `${op.dtype} ${formatShape(op.shape)}${tfliteDtype}`],
+    ["type", `${op.dtype} ${formatShape(op.shape)}${tfliteDtype}`.trim()],
     ["ONNX nodes", op.nodes.join(", ") || describeMissingNodes(op)],
     ["nodes inside these", (op.inner || []).join(", ")],
     ["layout category", op.layout === "Fused" ? "" : op.layout],

@@ -27,9 +27,11 @@ def onnx_dtype(elem_type: int) -> str:
 
 
 def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
-    """Return tensor index -> dtype in the ONNX model, if known.
+    """Return tensor index -> dtype in the ONNX model.
 
     A quantized tensor without a value in the ONNX model counts as float32 if another quantized tensor is float there.
+    Otherwise its dtype is unknown and therefore empty, as is that of a complex tensor without a value. The dtypes of other
+    tensors without a value are those of the file, and left out.
     """
     infos = (*onnx.graph.input, *onnx.graph.output, *onnx.graph.value_info)
     dtypes: dict[int, str] = {}
@@ -42,9 +44,10 @@ def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
         for tensor in _tensors(graph)
         if affine(tensor) is not None and not tensor.dtype.startswith("float")
     }
-    if any(dtype.startswith("float") for tensor, dtype in dtypes.items() if tensor in quantized):
-        return {**dict.fromkeys(quantized, "float32"), **dtypes}
-    return dtypes
+    has_floats = any(dtype.startswith("float") for tensor, dtype in dtypes.items() if tensor in quantized)
+    complex_tensors = {tensor.index for tensor in _tensors(graph) if tensor.dtype.startswith("complex")}
+    unknown = dict.fromkeys(complex_tensors, "")
+    return {**unknown, **dict.fromkeys(quantized, "float32" if has_floats else ""), **dtypes}
 
 
 def _tensors(graph: Subgraph) -> Iterator[Tensor]:

@@ -177,6 +177,8 @@ def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, mo
         assert text in dom
     (verdict,) = re.findall(r'<p id="verdict"[^>]*>([^<]*)</p>', dom)
     assert "onnxruntime is not installed" in verdict
+    for text in ("Not compared: ", "Not timed: "):
+        assert re.search(f"{text}[^<]*onnxruntime is not installed", dom)
 
 
 def test_errors_of_a_float_model_are_in_steps_of_the_file(tmp_path: Path) -> None:
