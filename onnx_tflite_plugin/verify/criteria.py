@@ -159,6 +159,10 @@ class Tolerance:
         return cls(of_range=DYNAMIC_RANGE if dynamic_range_operators else NETWORK, int16_steps=NETWORK_INT16_STEPS)
 
 
+ONE_STEP = Tolerance(steps=1)
+"""A tolerance of one step for each quantized dtype, whose inherited error is the step itself."""
+
+
 def _is_stateful(operator: Operator) -> bool:
     return any(tensor is not None and tensor.is_variable for tensor in operator.inputs)
 

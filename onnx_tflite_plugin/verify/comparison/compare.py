@@ -24,6 +24,9 @@ Unit = Literal["range", "step", "value"]
 _SMALL_ERRORS = {"range": 0.02, "step": 5.0}
 """Heuristic: errors of at most 2 % of the range, or 5 quantization steps, rarely change a result."""
 
+_MAX_STEP_FRACTION = 0.01
+"""Maximum difference between an error and a whole number of steps, in steps; it is due to rounding to float32."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -33,7 +36,8 @@ class Comparison:
     ``max_error`` is the maximum error, ``mean_error`` the mean absolute error, ``differing`` the fraction of elements that
     differ. ``nearest``: the kernel set with the smallest error; the other fields describe this error. ``problem``: a reason
     why the output is wrong, whatever its error is. ``end_to_end``: the error of an output of the whole network, if this
-    comparison concerns only the operator that computes the output.
+    comparison concerns only the operator that computes the output. ``step``: one step of the quantized tensor upstream of
+    a float output, as a fraction of the range, if the tolerance is a number of these steps; 0 otherwise.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Comparison:
     problem: str = ""
     mean_error: float = 0.0
     end_to_end: str = ""
+    step: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -70,6 +75,8 @@ class Comparison:
             return f"equal (tolerance {self.in_unit(self.tolerance)})"
         differing = "" if self.unit == "range" else f", {self.differing_text}"
         tolerance = f"{self.tolerance:{'.2g' if self.unit == 'range' else 'g'}}"
+        if limit := self._step_count(self.tolerance):
+            tolerance = f"{limit}" if self._step_count(self.max_error) else self.in_unit(self.tolerance)
         nearest = f", compared with {self._describe_nearest()}" if self.nearest and not self.ok else ""
         return f"max {self.in_unit(self.max_error)}{differing} (tolerance {tolerance}{nearest})"
 
@@ -90,12 +97,21 @@ class Comparison:
     def in_unit(self, amount: float, range_name: str = "the output's range") -> str:
         """Return an error with its unit.
 
-        Examples: ``2 quantization steps`` for a quantized output, ``1.2e-06 of the output's range`` for a float output,
-        or a plain number. ``range_name``: words for the range.
+        Examples: ``2 quantization steps`` for a quantized output, or a float output that was dequantized;
+        ``1.2e-06 of the output's range`` for another float output; or a plain number. ``range_name``: words for the range.
         """
         if self.unit == "step":
             return f"{amount:g} quantization step{'' if amount == 1 else 's'}"
+        if count := self._step_count(amount):
+            return f"{count} quantization step{'' if count == 1 else 's'}"
         return f"{amount:.2g} of {range_name}" if self.unit == "range" else f"{amount:g}"
+
+    def _step_count(self, amount: float) -> int:
+        """Return an error of a float output in whole quantization steps; 0 if it is no multiple."""
+        if not self.step or not math.isfinite(amount):
+            return 0
+        count = amount / self.step
+        return round(count) if abs(count - round(count)) <= _MAX_STEP_FRACTION else 0
 
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes(COMPARISON)
@@ -108,15 +124,17 @@ def compare(
     tolerance: Tolerance,
     *,
     floor: float = 0.0,
+    step: float = 0.0,
     zero_point: int = 0,
 ) -> Comparison:
     """Compare one output over all runs with the results of each kernel set.
 
     Return the comparison with the smallest error. ``actual``: one array per run. ``expected``: one array per run, by kernel
     set. ``floor``: absolute error that is allowed for a float output, for example one step of the quantized values from
-    which the output is computed. ``zero_point``: zero point of a quantized output, for ``tolerance.rounding_bias``.
+    which the output is computed. ``step``: this step; 0 if there is none. ``zero_point``: zero point of a quantized output,
+    for ``tolerance.rounding_bias``.
     """
-    allowed = _Allowed(tolerance, floor, zero_point)
+    allowed = _Allowed(tolerance, floor, step, zero_point)
     comparisons = [
         replace(_compare_runs(name, actual, arrays, allowed), nearest=kernels) for kernels, arrays in expected.items()
     ]
@@ -128,13 +146,14 @@ class _Allowed(NamedTuple):
 
     tolerance: Tolerance
     floor: float
+    step: float
     zero_point: int
 
 
 def _compare_runs(name: str, actual: Sequence[Array], expected: Sequence[Array], allowed: _Allowed) -> Comparison:
     """Compare one output over all runs with the results of one kernel set."""
     error = measure_runs(actual, expected)
-    unit, unit_size, max_allowed = _choose_unit(expected, allowed)
+    unit, unit_size, max_allowed, step = _choose_unit(expected, allowed)
     comparison = Comparison(
         name=name,
         unit=unit,
@@ -143,6 +162,7 @@ def _compare_runs(name: str, actual: Sequence[Array], expected: Sequence[Array],
         tolerance=max_allowed,
         problem=error.problem,
         mean_error=error.mean / unit_size,
+        step=step,
     )
     if comparison.ok and comparison.max_error:
         problem = ""
@@ -156,19 +176,20 @@ def _compare_runs(name: str, actual: Sequence[Array], expected: Sequence[Array],
     return replace(comparison, max_error=math.inf) if comparison.problem else comparison
 
 
-def _choose_unit(expected: Sequence[Array], allowed: _Allowed) -> tuple[Unit, float, float]:
-    """Return the unit of the error, the value of one unit, and the allowed units."""
+def _choose_unit(expected: Sequence[Array], allowed: _Allowed) -> tuple[Unit, float, float, float]:
+    """Return the unit of the error, the value of one unit, the allowed units, and ``Comparison.step``."""
     tolerance, floor = allowed.tolerance, allowed.floor
     unit = _unit(expected)
     if unit == "step":
-        return unit, 1.0, tolerance.of_dtype(comparable(expected[0]).dtype.name)
+        return unit, 1.0, tolerance.of_dtype(comparable(expected[0]).dtype.name), 0.0
     if unit == "value":
-        return unit, 1.0, tolerance.integers
+        return unit, 1.0, tolerance.integers, 0.0
     span = _span(expected)
     if not span:  # an output of zeros has no range
-        return "value", 1.0, floor
+        return "value", 1.0, floor, 0.0
     floor_of_range = floor / span + PRODUCT if floor else 0.0
-    return unit, span, max(tolerance.of_range, _rounding_error(expected), floor_of_range)
+    max_allowed = max(tolerance.of_range, _rounding_error(expected), floor_of_range)
+    return unit, span, max_allowed, allowed.step / span if max_allowed == floor_of_range else 0.0
 
 
 def _unit(arrays: Sequence[Array]) -> Unit:

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.rounding import inherited_step
-from onnx_tflite_plugin.verify.criteria import STEPPED, Tolerance
+from onnx_tflite_plugin.verify.criteria import ONE_STEP, STEPPED, Tolerance
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored, is_float, is_integer, onnx_operand
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, NoKernel, RunTimeout
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
@@ -174,10 +174,12 @@ class Trial:
             self.progress(f"{runtime}, run {k} of {len(runs)}")
             yield arrays
 
-    def smallest_error(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
+    def smallest_error(
+        self, tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance | None = None
+    ) -> float:
         """Return the error of a float tensor due to quantized tensors upstream of it."""
         return inherited_step(
-            tensor, producers, self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
+            tensor, producers, tolerance or self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
         )
 
     def compare_outputs(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
@@ -193,6 +195,7 @@ class Trial:
                 {kernels: [arrays[k] for arrays in runs] for kernels, runs in expected.items()},
                 self.tolerance,
                 floor=self.smallest_error(tensor, producer_by_tensor),
+                step=self.smallest_error(tensor, producer_by_tensor, ONE_STEP),
                 zero_point=_zero_point(tensor),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))

@@ -229,7 +229,10 @@ class SegmentComparer:
         ]
         if kernels != FLOAT_WEIGHTS:
             absolute_errors.append(self._dynamic_quantization_error(result))
-        return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=max(absolute_errors))
+        step = inherited_step(submodel.tensor, points.producers, criteria.ONE_STEP, points.input_tensors)
+        return compare(
+            str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=max(absolute_errors), step=step
+        )
 
     def _default_tolerance(self, submodel: Submodel) -> Tolerance:
         return criteria.submodel_tolerance(

@@ -264,6 +264,24 @@ def test_comparison_text_has_errors_and_tolerance() -> None:
     assert compare_run(array(1), array(1, 2)).text == "shape [1], expected [2]"
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (0.25, "max 1 quantization step (tolerance 2)"),
+        (0.5, "max 2 quantization steps (tolerance 2)"),
+        (0.3, "max 0.038 of the output's range (tolerance 2 quantization steps)"),
+        (0.75, "max 3 quantization steps (tolerance 2, compared with a)"),
+        (0.0, "equal (tolerance 2 quantization steps)"),
+    ],
+)
+def test_error_of_a_dequantized_output_is_in_steps(error: float, text: str) -> None:
+    expected = array(0, 8)
+    comparison = compare("y", [array(error, 8)], {"a": [expected]}, Tolerance(), floor=0.5, step=0.25)
+    assert comparison.text == text
+    larger = compare("y", [array(0.25, 8)], {"a": [expected]}, Tolerance(of_range=0.1), floor=0.5, step=0.25)
+    assert larger.text == "max 0.031 of the output's range (tolerance 0.1)", "the tolerance is no number of steps"
+
+
 class TestBias:
     LIMITS = ((32, 32, True), (31, 31, False), (75, 100, False), (76, 100, True))
 
