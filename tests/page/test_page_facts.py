@@ -19,7 +19,6 @@ from conformance.models import Net
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import CarriedState, write_states
 from onnx_tflite_plugin.graph.node_metadata import node_props, top_level_operators
-from onnx_tflite_plugin.graph.value_metadata import write_tensor
 from onnx_tflite_plugin.page.content import (
     _count_names,
     _count_nodes,
@@ -33,7 +32,7 @@ from onnx_tflite_plugin.page.content import (
 )
 from onnx_tflite_plugin.page.groups import group_operators, nodes_without_operator
 from onnx_tflite_plugin.page.measurements import Measurements
-from onnx_tflite_plugin.page.stored_dtypes import stored_dtypes, worst_errors
+from onnx_tflite_plugin.page.stored_dtypes import worst_errors
 from onnx_tflite_plugin.page.transposes import transpose_rows
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.source import read
@@ -164,29 +163,6 @@ def test_tensor_has_one_edge_per_consumer() -> None:
     operators = [operator([x], [y, None]), operator([y, y, None, w, x], [z], index=1), operator([y], [w], index=2)]
     edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [], {0: 0, 1: 1, 2: 2}, {})]
     assert edges == [(0, 1, "t1"), (0, 2, "t1")]
-
-
-def test_quantized_or_complex_tensor_without_value_has_no_dtype() -> None:
-    model = ModelBuilder()
-    g = model.main
-    x = g.input("x", (3,), "int8", quantization=quant(0.5, 3))
-    y, f = g.tensor("y", (3,), "int8", quantization=quant(0.5, 3)), g.tensor("f", (3,))
-    g.operator("RELU", [x], [y])
-    g.operator("DEQUANTIZE", [y], [f])
-    g.operator("REAL", [g.tensor("c", (3,), "complex64")], [r := g.tensor("r", (3,))])
-    g.output(f)
-    g.output(r)
-    graph = read(model.build()).main
-    indices = {tensor.name: tensor.index for tensor in graph.tensors}
-    metadata: dict[str, str] = {}
-    write_tensor(metadata, 0, indices["x"])
-    value = info("x", 3, dtype=TensorProto.UINT8)
-    for key, text in metadata.items():
-        value.metadata_props.add(key=key, value=text)
-    dtypes = stored_dtypes(graph, helper.make_model(helper.make_graph([], "main", [value], [])))
-    assert dtypes == {indices["x"]: "uint8", indices["y"]: "", indices["c"]: ""}
-    edges = _edges(graph.operators, [], {0: 0, 1: 1, 2: 2}, dtypes)
-    assert [(edge["name"], edge["dtype"]) for edge in edges] == [("y", "")]
 
 
 def test_states_are_listed_separately_unless_removed() -> None:
