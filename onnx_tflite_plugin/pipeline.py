@@ -57,7 +57,7 @@ from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
 from onnx_tflite_plugin.quantization.symmetric import make_symmetric
 from onnx_tflite_plugin.report import SPARSE, Report, constant_bytes, node_counts
-from onnx_tflite_plugin.report_builder import build_report, count_operator_transposes
+from onnx_tflite_plugin.report_builder import build_report, count_operator_transposes, transposed_tensors
 from onnx_tflite_plugin.rewrite import RULES, find_rule
 from onnx_tflite_plugin.rewrite.fold_constants import FoldConstants
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
@@ -247,6 +247,7 @@ class Pipeline:
         options = options._replace(check=partial(describe_added_operators, target=target))
         transposes = node_counts(model).get("Transpose", 0)
         operator_transposes = count_operator_transposes(model, planned.model)
+        transposed = transposed_tensors(model)
         rules = [find_rule(name, self.host.targets.pack_of(target.name)) for name in target.passes]
         if optimize == "readable":
             outcomes |= apply_rules([RULES["merge_reshapes"]], model, options)
@@ -265,7 +266,10 @@ class Pipeline:
         nodes = node_counts(model)
         if runtime := describe_runtime(product_counts, nodes):
             write_runtime(model.metadata_props, runtime)
-        return RewrittenModel(model, nodes, transposes, operator_transposes, changed, declined, product_counts, notes)
+        return RewrittenModel(
+            model, nodes, transposes, operator_transposes, changed, declined, product_counts, notes,
+            transposed - transposed_tensors(model),
+        )  # fmt: skip
 
     # --- metadata and report ------------------------------------------------------------------
 

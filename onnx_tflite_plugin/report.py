@@ -24,7 +24,7 @@ class TransposedTensor:
     """A tensor that the layout plan transposes.
 
     ``perm``: axes before and after, as text. ``bytes``: the size of the tensor, with dynamic dimensions of 1. ``producer``
-    and ``consumers``: labels of operators.
+    and ``consumers``: labels of operators. ``is_removed``: True if rewrites removed or replaced the Transpose.
     """
 
     tensor: str
@@ -33,6 +33,7 @@ class TransposedTensor:
     producer: str
     consumers: tuple[str, ...]
     is_dynamic: bool = False
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,6 +10,7 @@ from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.graph.load_check import foreign_domains
 from onnx_tflite_plugin.graph.model_metadata import read_states
 from onnx_tflite_plugin.graph.node_metadata import source_operators
+from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.tensor_layout import format_transposition
 from onnx_tflite_plugin.lowering.emitter import CONVERTS_LAYOUT
@@ -56,6 +57,7 @@ def build_report(
                 change.producer,
                 change.consumers,
                 is_dynamic=None in change.tensor.dims,
+                is_removed=(change.tensor.subgraph, change.tensor.index) in rewritten.removed_transposes,
             )
             for change in layout.transposes
         ),
@@ -89,3 +91,13 @@ def count_operator_transposes(model: ir.Model, source: BoundModel) -> dict[str, 
         if node.op_type == "Transpose" and CONVERTS_LAYOUT not in node.meta
     ]
     return dict(Counter(labels.get(locations[0], "") for locations in operators if locations))
+
+
+def transposed_tensors(model: ir.Model) -> frozenset[tuple[int, int]]:
+    """Return (subgraph, tensor) of the results of the layout plan's Transposes."""
+    values = [
+        read_tensor("", node.outputs[0].metadata_props)
+        for node in model.graph.all_nodes()
+        if node.op_type == "Transpose" and CONVERTS_LAYOUT in node.meta
+    ]
+    return frozenset((value.subgraph, value.tensor) for value in values if value is not None)

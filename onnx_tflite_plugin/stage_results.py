@@ -35,7 +35,8 @@ class RewrittenModel(NamedTuple):
     ``node_counts``: ONNX operator -> number of nodes. ``transpose_count``: number of Transposes before any rewrite.
     ``operator_transposes``: operator label -> number of Transposes that the handler emitted. ``change_counts``: pass ->
     number of changes. ``declined``: pass -> reason -> number of declined matches. ``product_counts``: weight dtype ->
-    number of 8-bit matrix products. ``notes``: explanations of operators that become many nodes.
+    number of 8-bit matrix products. ``notes``: explanations of operators that become many nodes. ``removed_transposes``:
+    (subgraph, tensor) of the Transposes of the layout plan that rewrites removed.
     """
 
     model: ir.Model
@@ -46,6 +47,7 @@ class RewrittenModel(NamedTuple):
     declined: Mapping[str, Mapping[str, int]]
     product_counts: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    removed_transposes: frozenset[tuple[int, int]] = frozenset()
 
 
 class ConvertedModel(NamedTuple):

@@ -294,7 +294,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     )
     rows = summary_rows(report, tmp_path / "m.onnx")
     first, *lines, last = rows["layout"].splitlines()
-    assert first == "heuristic, not proven optimal: 9 Transposes inserted, 9 removed by rewrites"
+    assert first == "heuristic, not proven optimal: no Transpose: 9 inserted, 9 removed by rewrites"
     assert len(lines) == 6
     assert lines[-1] == "  … and 4 more (--json shows all)"
     assert lines[0].startswith(

@@ -32,7 +32,7 @@ def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
     nodes, inner = {"Add": 4, "Transpose": 3, "If": 1}, {"Add": 2, "Transpose": 2}
     lines = rows(tmp_path, nodes=nodes, inner_nodes=inner)
     assert lines["nodes"] == ["8, 4 of them inside If: 4 Add, 3 Transpose, 1 If"]
-    assert lines["layout"] == ["optimal: no Transpose inserted, 3 added by rewrites for speed, 2 of them inside If"]
+    assert lines["layout"] == ["optimal: 3 Transposes added by rewrites for speed (2 inside If)"]
 
 
 def test_only_python_lines_are_code(tmp_path: Path) -> None:
@@ -65,11 +65,11 @@ TRANSPOSE_LINE = "  graph input → op 1 X: axes 0,1 → 1,0, 8 bytes, 't'"
     ("inserted", "listed", "remaining", "lines"),
     [
         (0, 0, 0, ["optimal: no Transpose"]),
-        (1, 0, 1, ["optimal: no Transpose inserted, 1 from op 2 Y"]),
-        (0, 0, 3, ["optimal: no Transpose inserted, 3 added by rewrites for speed"]),
-        (3, 1, 3, ["optimal: 1 Transpose inserted, 2 from op 2 Y", TRANSPOSE_LINE]),
-        (3, 1, 4, ["optimal: 1 Transpose inserted, 2 from op 2 Y, 1 added by rewrites for speed", TRANSPOSE_LINE]),
-        (2, 2, 1, ["optimal: 2 Transposes inserted, 1 removed by rewrites", TRANSPOSE_LINE, TRANSPOSE_LINE]),
+        (1, 0, 1, ["optimal: 1 Transpose from op 2 Y"]),
+        (0, 0, 3, ["optimal: 3 Transposes added by rewrites for speed"]),
+        (3, 1, 3, ["optimal: 3 Transposes: 1 inserted, 2 from op 2 Y", TRANSPOSE_LINE]),
+        (3, 1, 4, ["optimal: 4 Transposes: 1 inserted, 2 from op 2 Y, 1 added by rewrites for speed", TRANSPOSE_LINE]),
+        (2, 2, 1, ["optimal: 1 Transpose: 2 inserted, 1 removed by rewrites", TRANSPOSE_LINE, TRANSPOSE_LINE]),
     ],
 )
 def test_sources_of_transposes_add_up_to_the_nodes(
@@ -80,6 +80,14 @@ def test_sources_of_transposes_add_up_to_the_nodes(
     emitted = {"op 2 Y v1 'm'": 1}
     summary = rows(tmp_path, nodes=nodes, transposes=inserted, transposed=(copy,) * listed, operator_transposes=emitted)
     assert summary["layout"] == lines
+
+
+@pytest.mark.parametrize(("remaining", "outcome"), [(0, "removed by a rewrite"), (2, "replaced by a rewrite")])
+def test_rows_mark_transposes_that_rewrites_removed_or_replaced(tmp_path: Path, remaining: int, outcome: str) -> None:
+    copy = TransposedTensor("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v2 'n'",), is_removed=True)
+    nodes = {"Conv": 2, "Transpose": remaining}
+    lines = rows(tmp_path, nodes=nodes, transposes=1, transposed=(copy,))["layout"]
+    assert lines[1] == f"{TRANSPOSE_LINE}, {outcome}"
 
 
 def test_layout_line_counts_the_transposes_of_the_file(tmp_path: Path) -> None:

@@ -108,6 +108,15 @@ def test_one_channel_image_is_not_reported_as_transposed() -> None:
     assert report.transposed == ()
 
 
+def test_transposes_that_a_rewrite_removed_are_marked() -> None:
+    net = Network()
+    net.output(net.conv(net.input(image(1, 32, 32, 3, dtype="float32")), 8, (3, 3), stride=2))
+    for optimize, count in (("none", 2), ("faithful", 1)):
+        report = otp.convert(net.build(), optimize=optimize).report
+        assert report.nodes["Transpose"] == count
+        assert [row.is_removed for row in report.transposed] == [count == 1, False]
+
+
 def test_transposes_that_handlers_emit_are_counted_by_operator() -> None:
     net = Net()
     net.output(net.call("WHERE", [tensor(2, 3, dtype="bool")], tensor(None, 2, dtype="int64")))
