@@ -86,7 +86,7 @@ def _reads_several_values(op: Operator) -> bool:
 
 
 def _describe_constant(name: str, values: Array) -> str:
-    """Return a text if all values are equal or NaN, or most are at their dtype's limits; else ""."""
+    """Describe values that are all equal or NaN, or mostly at their dtype's limits."""
     if values.dtype.kind == "f":
         values = values[~np.isnan(values)]
         if not values.size:

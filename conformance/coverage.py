@@ -181,7 +181,7 @@ def _unused_tables(cases: Sequence[Case], host: Host) -> Iterator[str]:
 
 
 def _swapped_weights(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
-    """Yield a message if the declared weights of a bias are never constant, but its activations are.
+    """Yield a message for each bias whose weights and activations are swapped.
 
     The second slot of a bias's pair is the slot of the weights.
     """

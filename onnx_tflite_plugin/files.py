@@ -207,7 +207,7 @@ def _publish(path: Path, folder: Path, data: str | None) -> None:
 
 
 def _has_equal_size(new: Path, existing: Path) -> bool:
-    """True if ``existing``, whose name has the digest of ``new``, exists in equal size."""
+    """True if ``existing``, named by the digest of ``new``, has an equal size."""
     return existing.exists() and new.stat().st_size == existing.stat().st_size
 
 

@@ -27,7 +27,7 @@ _MISSING_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
 class Terminated(SystemExit):
-    """A signal from outside ended the process. ``status``: 128 and the signal's number."""
+    """A signal from outside ended the process. ``status``: 128 + its number."""
 
     def __init__(self, status: int) -> None:
         self.status = status

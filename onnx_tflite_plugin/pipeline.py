@@ -86,7 +86,10 @@ _DYNAMIC_QUANTIZATION = "fast_dynamic_quantization"
 
 
 class _StageResults(NamedTuple):
-    """Results of all stages of a conversion. ``names``: names of graph inputs and outputs, after renaming."""
+    """Results of all stages of a conversion.
+
+    ``names``: names of graph inputs and outputs, after renaming.
+    """
 
     normalized: Normalized
     planned: PlannedModel

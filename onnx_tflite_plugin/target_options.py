@@ -76,7 +76,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
 
 
 def _without_fast_replacements(target: Target) -> Target:
-    """Return the target without the traits that replace operators with faster operators.
+    """Return the target without the traits that select faster operators.
 
     PRelu stays one operator, weights are dequantized by DequantizeLinear, and lookup tables are constants.
     """

@@ -109,7 +109,7 @@ class Context(Protocol):
         """
 
     def reinterpret_constant(self, slot: int, dtype: str, quantization: Quantization) -> Value:
-        """Return the float values of a quantized constant whose bytes the kernel reads as another dtype.
+        """Return a constant as floats, if the kernel reads its bytes as another dtype.
 
         ``dtype``: a dtype of equal size, such as int8 for uint8. ``quantization``: the parameters that the kernel uses; an
         axis of them is an axis in the TFLite file. The model stores the constant like other weights of this dtype.

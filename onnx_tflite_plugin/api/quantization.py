@@ -264,7 +264,7 @@ OutputBehavior = Dequantized | FixedOutputRange
 
 
 def _check_channels(operator: QuantizedOperator, weight: int) -> None:
-    """Raise Refusal if weights with a bias have scales that are not per output channel.
+    """Raise Refusal if weights with a bias have scales along another axis.
 
     Kernels read the scales as scales of the output channels, whatever axis the file names
     (PopulateConvolutionQuantizationParams, kernel_util.cc).

@@ -158,7 +158,7 @@ class _Reader(NamedTuple):
 
 
 def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """Return a Decline if ``types``, ``accepts`` or ``activation`` rejects an operator.
+    """Return a Decline if ``types``, ``accepts`` or ``activation`` rejects it.
 
     Return None if the handler accepts the operator. Raises Failed if a declaration fails.
     """

@@ -62,7 +62,7 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
 def _find_unscaled_operand(
     bound: Bound, result: Tensor, operands: Sequence[Tensor], target: Target, opset: int
 ) -> Tensor | None:
-    """Return the first integer operand that lacks a scale although the kernel needs one.
+    """Return the first integer operand that lacks a scale the kernel needs.
 
     If another operand has a scale, a kernel that does not rescale needs no further scale.
     """

@@ -214,7 +214,7 @@ def _bind_region(
 
 
 def _source_operators(members: Collection[Bound]) -> tuple[Operator, ...]:
-    """Return the TFLite operators in ``members``, with fusions expanded, in file order."""
+    """Return the TFLite operators of ``members``, fusions expanded, in file order."""
     operators = dict.fromkeys(op for bound in members for op in bound.members)
     return tuple(sorted(operators, key=lambda op: op.index))
 

@@ -58,7 +58,7 @@ class Finder:
                 yield from self._extend_matches(calls[1:], self._match_call(calls[0], candidate, match))
 
     def _is_closed(self, pattern: Call, match: Match, unavailable: set[Bound]) -> bool:
-        """True if one operator can replace the match, because its inner results are unused elsewhere."""
+        """True if no inner result of the match is used elsewhere."""
         members, ends = {*match.calls.values()}, self._ends(pattern, match)
         inner_operators = {op for call, op in match.calls.items() if op not in ends and not call.shared}
         inner_results = {tensor for op in inner_operators for tensor in op.outputs if tensor is not None}
@@ -75,7 +75,10 @@ class Finder:
         )
 
     def reusable_members(self, match: Match) -> set[Bound]:
-        """Return the operators of a match that other matches may contain: those that compute results of shared calls."""
+        """Return the operators of a match that other matches may contain too.
+
+        They compute the results of shared calls.
+        """
         reusable: set[Bound] = set()
         pending = [call for call in match.calls if call.shared]
         while pending:

@@ -88,7 +88,7 @@ def missing_file_remedy(path: Path) -> str:
 
 
 def _similar_name(path: Path, entries: Sequence[Path]) -> str:
-    """Return the name of the entry that a path with a typing error, or without suffix, means; otherwise empty."""
+    """Return the most similar name in the folder of a path; empty if none is."""
     stems = {entry.stem: entry.name for entry in entries if entry.suffix == path.suffix}
     if similar := get_close_matches(path.stem, stems, 1):
         return stems[similar[0]]
@@ -98,7 +98,7 @@ def _similar_name(path: Path, entries: Sequence[Path]) -> str:
 
 
 def _suffix_rank(suffix: str) -> int:
-    """Return a sort key: TFLite models, which most commands read first, then bundles and other files."""
+    """Return a sort key: TFLite models first, then bundles, then other files."""
     known_suffixes = (".tflite", ".lite", ".task", ".litertlm")
     return known_suffixes.index(suffix) if suffix in known_suffixes else len(known_suffixes)
 

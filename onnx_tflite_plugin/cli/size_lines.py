@@ -41,7 +41,7 @@ def constant_lines(report: Report) -> list[str]:
 
 
 def _format_bytes(sizes: Mapping[str, int]) -> str:
-    """Return the three largest sizes with their dtypes, and the sum of all other sizes."""
+    """Return the three largest sizes with their dtypes, and the sum of the rest."""
     largest_first = sorted(sizes.items(), key=lambda item: -item[1])
     texts = [f"{format_size(size)} {dtype}" for dtype, size in largest_first[:_MAX_DTYPES]]
     if remaining_bytes := sum(size for _, size in largest_first[_MAX_DTYPES:]):

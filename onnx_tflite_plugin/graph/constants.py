@@ -66,7 +66,7 @@ def _run_node(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> 
 
 
 def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
-    """Return the nodes that compute a value, sorted topologically, and their constants.
+    """Return the sorted nodes that compute a value, and their constants.
 
     Raises NotConstant if the value depends on a graph input.
     """

@@ -48,7 +48,7 @@ def source_operators(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]
 
 
 def assumed_tensors(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
-    """Return (subgraph, tensor) of operands about whose values the handler assumes facts."""
+    """Return (subgraph, tensor) of operands whose values the handler relies on."""
     return _split_locations(metadata.get(_ASSUMED, ""))
 
 

@@ -75,7 +75,7 @@ def write_streamed(model: ir.Model, file: Output) -> None:
 
 @contextmanager
 def _without_weights(model: ir.Model) -> Iterator[dict[str, ir.TensorProtocol]]:
-    """Replace large initializers of the main graph with references; yield them by name."""
+    """Replace large initializers of the main graph, and yield them by name."""
     import onnx_ir as ir
 
     weights: dict[str, ir.TensorProtocol] = {}

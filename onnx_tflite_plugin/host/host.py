@@ -328,7 +328,7 @@ class Host:
         return claims, declined
 
     def _choose_claim(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
-        """Return the claim to use: of a preferred pack, another pack, or the built-in pack.
+        """Return the claim of a preferred pack, another pack, or the built-in pack.
 
         If several packs claim the operator and none is preferred, return a problem that names them.
         """

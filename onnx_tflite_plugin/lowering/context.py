@@ -130,7 +130,7 @@ class Context:
         return constant
 
     def reinterpret_constant(self, slot: int, dtype: str, quantization: Quantization) -> ir.Value:
-        """Return the float values of a quantized constant whose bytes are read as ``dtype``."""
+        """Return a constant as floats, with its bytes read as ``dtype``."""
         return self.operands.reinterpret_constant(slot, dtype, quantization)
 
     def constant_value(self, array: Array) -> ir.Value:

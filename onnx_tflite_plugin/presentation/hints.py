@@ -161,7 +161,7 @@ def _large_gather_constants(model: ir.Model, source: BoundModel) -> tuple[_Codes
 
 
 def _constant_sources(value: ir.Value | None) -> list[ir.Value]:
-    """Return the constants that a value is computed from; empty if not all are constant."""
+    """Return the constants that a value is computed from; empty if any is not."""
     sources: dict[ir.Value, None] = {}
     visited: set[ir.Value] = set()
     pending = [value]

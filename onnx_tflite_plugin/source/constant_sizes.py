@@ -21,7 +21,7 @@ class ConstantSize:
 
 
 def constant_sizes(model: Model) -> list[ConstantSize]:
-    """Return the sizes of the constants that the file's operators use, most bytes first.
+    """Return the sizes of the constants that operators use, most bytes first.
 
     A constant that several tensors share is counted once. Strings and handles are omitted, because their elements have no
     fixed size.

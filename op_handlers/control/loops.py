@@ -125,7 +125,7 @@ class LoopBuilder:
         return {k: counter_value(self.ctx, k, count, initial_count) for k, initial_count in self.counters.items()}
 
     def overwrite(self, carried_values: Sequence[Value], count: Value) -> list[Value]:
-        """Return the carried values, including values that the body copies from other slots."""
+        """Return the carried values, with values copied from other slots."""
         next_values = dict(zip(self.carried, carried_values, strict=True))
         for slot, earlier_slot in self.loop.overwritten_slots().items():
             if earlier_slot in next_values:

@@ -117,7 +117,7 @@ def test_float16_weights_are_float32_under_their_name() -> None:
 
 
 def padded(*, shared: bool = False) -> bytes:
-    """Return a model that pads with a value of shape [1]; ``shared``: the value is also an addend."""
+    """Return a model that pads with a value of shape [1], also an addend if ``shared``."""
     model = ModelBuilder()
     g = model.main
     x, value = g.input("x", (2, 3)), g.constant("padding_value", np.full(1, 7, np.float32))

@@ -92,7 +92,7 @@ def record_comparisons(survey: Survey) -> Iterator[None]:
 
 
 def measure(files: Sequence[Path]) -> dict[str, CriterionErrors]:
-    """Return the largest error by criterion; report files that cannot be converted or run."""
+    """Return the largest error by criterion; report files that fail."""
     survey = Survey()
     with record_comparisons(survey):
         for survey.file, path in ((path.name, path) for path in files):

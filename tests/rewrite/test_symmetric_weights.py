@@ -68,7 +68,7 @@ def depthwise_and_pool(net: Network) -> TensorRef:
 
 
 def symmetric_weights(trial: RewriteTrial) -> dict[str, np.ndarray]:
-    """Return the quantized weights of convolutions with zero points of 0, by node name."""
+    """Return the int8 weights of convolutions with zero points of 0, by node name."""
     producers = {name: node for node in trial.after.graph.node for name in node.output}
     stored = {
         initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in trial.after.graph.initializer

@@ -21,7 +21,7 @@ def convert_model(weights_dtype: str) -> onnx.ModelProto:
 
 
 def optimize_with_ort(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Return the model that ONNX Runtime writes after the optimizations for every processor."""
+    """Return the model that ONNX Runtime writes after its general optimizations."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(path)

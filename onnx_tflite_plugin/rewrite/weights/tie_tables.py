@@ -110,7 +110,7 @@ def rewrite(editor: Editor, match: Match) -> None:
 
 
 def _replace_by_blocks(editor: Editor, table: ir.Value, blocks: Array) -> ir.Value:
-    """Replace a table with ``blocks``, which has a block axis, and return the new table.
+    """Replace a table with ``blocks``, which has a block axis; return the new one.
 
     A Reshape removes the block axis after each lookup.
     """

@@ -107,7 +107,7 @@ class Comparison:
         return f"{amount:.2g} of {range_name}" if self.unit == "range" else f"{amount:g}"
 
     def _step_count(self, amount: float) -> int:
-        """Return an error of a float output in whole quantization steps; 0 if it is no multiple."""
+        """Return an error in whole quantization steps; 0 if it is no multiple."""
         if not self.step or not math.isfinite(amount):
             return 0
         count = amount / self.step
@@ -177,7 +177,7 @@ def _compare_runs(name: str, actual: Sequence[Array], expected: Sequence[Array],
 
 
 def _choose_unit(expected: Sequence[Array], allowed: _Allowed) -> tuple[Unit, float, float, float]:
-    """Return the unit of the error, the value of one unit, the allowed units, and ``Comparison.step``."""
+    """Return unit, value of one unit, allowed units, and ``Comparison.step``."""
     tolerance, floor = allowed.tolerance, allowed.floor
     unit = _unit(expected)
     if unit == "step":

@@ -193,7 +193,7 @@ def _profile_names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> 
 
 
 def _node_operators(labeled: ModelProto, nodes: Sequence[NodeProto]) -> Iterator[int | None]:
-    """Yield the operator of each node, found from the names of the node and its values."""
+    """Yield the operator of each node, by the names of the node and its values."""
     by_value: dict[str, int] = {}
     for node in labeled.graph.node:
         if label := _LABEL.search(node.name):

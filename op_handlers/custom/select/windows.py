@@ -1,4 +1,4 @@
-"""Window extraction and image resizing in NumPy, for the kernels that ``verify`` runs."""
+"""Window extraction and image resizing in NumPy, for kernels of ``verify``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Array
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int, mode: str) -> tuple[int, int]:
-    """Return the padding at the start and end of an axis; zeros unless the mode is SAME."""
+    """Return the padding at both ends of an axis; zeros unless the mode is SAME."""
     if mode != "SAME":
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)

@@ -50,7 +50,7 @@ def test_similar_loop_is_not_fused(name: str) -> None:
 
 
 def outputs_of_both(layer: Layer, without_contents: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
-    """Return the outputs of a layer on a TensorFlow list and of the same layer on an array.
+    """Return the outputs of one layer on a TensorFlow list and on an array.
 
     Only the layer on an array can run in LiteRT.
     """

@@ -102,7 +102,7 @@ def _nudge(array: Array) -> Array:
 
 
 def _replace_undecided(actual: Array, expected: Sequence[Array]) -> Array:
-    """Return ``actual`` with the elements replaced about which LiteRT's kernel sets disagree.
+    """Return ``actual`` without the elements on which LiteRT's kernels disagree.
 
     These elements lie between the results of the kernel sets, or only some of the results are finite.
     """
