@@ -96,6 +96,22 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     }
 
 
+def find_refusal(model: Model, host: Host, target: Target) -> ConversionError | None:
+    """Return the error with which a conversion refuses the file before lowering; None if it does not.
+
+    The error names contradictions of the file, and operators that no handler accepts.
+    """
+    from onnx_tflite_plugin.normalize.stage import normalize
+
+    try:
+        normalize(model, host, ConvertOptions(), target)
+    except ConversionError as error:
+        return error
+    except Exception:  # a fault of a pack or of this package, which a conversion reports
+        return None
+    return None
+
+
 def _describe_signature(model: Model, signature: Signature) -> dict[str, Any]:
     """Return a signature as a dictionary, with the names of its tensors as "tensors"."""
     tensors = model.subgraphs[signature.subgraph].tensors

@@ -170,7 +170,7 @@ class Commands(click.Group):
             with replace_usage_errors():
                 return super().invoke(ctx)
         except ConversionError as error:
-            lines = [*map(shorten_names, error.message.splitlines()), *_group_problems(error)]
+            lines = describe_refusal(error)
             _fail(ctx, error.exit_code, type(error).__name__, lines, error)
         except KeyboardInterrupt as interruption:
             _fail(ctx, INTERRUPTED, "Interrupted", ["interrupted", *getattr(interruption, "__notes__", [])])
@@ -216,6 +216,11 @@ def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: Con
         details = {"error": {"kind": kind, "message": text, "problems": [], "exit_code": code}}
         print_json(error_json(error) if error else details)
     ctx.exit(code)
+
+
+def describe_refusal(error: ConversionError) -> list[str]:
+    """Return the message of a refused model as lines, with the first problem of each kind."""
+    return [*map(shorten_names, error.message.splitlines()), *_group_problems(error)]
 
 
 def _group_problems(error: ConversionError) -> list[str]:

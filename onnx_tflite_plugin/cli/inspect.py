@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_tflite_plugin.checked import format_shape, plural
-from onnx_tflite_plugin.cli.failures import set_failure_output, with_hints
+from onnx_tflite_plugin.cli.failures import describe_refusal, set_failure_output, with_hints
 from onnx_tflite_plugin.cli.interface_lines import group_numbered
 from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options
@@ -49,7 +49,8 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
 
     MODEL is a file, a folder, or - for stdin. Shows inputs and outputs, signatures, states, metadata and operators.
     For a bundle (MediaPipe's .task, LiteRT-LM), lists its parts, and shows the model if the bundle has only one. For a
-    folder, lists its models with their missing handlers. The exit status is 0 even if handlers are missing.
+    folder, lists its models with their missing handlers. The exit status is 0 even if handlers are missing or convert
+    refuses the model.
     """
     set_failure_output(as_json=as_json)
     if model != STREAM and model.is_dir():
@@ -71,20 +72,25 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
             print_json(_bundle_json(model, parts))
         return
     from onnx_tflite_plugin.host import Host
-    from onnx_tflite_plugin.inspection import inspect_model
+    from onnx_tflite_plugin.inspection import find_refusal, inspect_model
     from onnx_tflite_plugin.source import read
     from onnx_tflite_plugin.targets import target_named
 
     with redirect_stdout_to_stderr():
-        contents = inspect_model(
-            read(model if content is None else content), Host(**pack_options), target_named(ConvertOptions.target)
-        )
+        source, host = read(model if content is None else content), Host(**pack_options)
+        target = target_named(ConvertOptions.target)
+        contents = inspect_model(source, host, target)
+        refusal = None if as_json or contents["missing"] else find_refusal(source, host, target)
     if as_json:
         print_json(_bundle_json(model, parts, contents) if parts else {"model": str(model), **contents})
         return
     if parts:
         click.echo()
     _show(str(model) if only_model is None else only_model, contents, details)
+    if refusal is not None:
+        click.echo()
+        first, *problems = describe_refusal(refusal)
+        print_rows([Row("warning", [f"convert refuses the model: {first}", *problems], "yellow")])
 
 
 def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:

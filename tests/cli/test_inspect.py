@@ -66,6 +66,21 @@ def test_inspect_succeeds_with_a_missing_handler(run: Run, mixed_path: Path) -> 
     assert not mixed_path.with_suffix(".onnx").exists()
 
 
+def test_inspect_warns_if_convert_refuses_the_model(run: Run, tmp_path: Path) -> None:
+    model = ModelBuilder()
+    x, lost, y = model.main.input("x", (3,)), model.main.tensor("lost", (3,)), model.main.tensor("y", (3,))
+    model.main.operator("ADD", [x, lost], [y])
+    model.main.output(y)
+    path = tmp_path / "contradictory.tflite"
+    path.write_bytes(model.build())
+    code, out, err = run("inspect", path)
+    assert (code, err) == (0, "")
+    table, _, warning = out.partition("\nwarning")
+    assert "built-in" in table
+    assert "convert refuses the model: the file contradicts itself" in warning
+    assert "tensor 1 'lost' holds no data and nothing computes it" in warning
+
+
 def test_inspect_lists_the_models_of_a_folder(run: Run, mixed_path: Path) -> None:
     folder = mixed_path.parent
     (folder / "inner").mkdir()
