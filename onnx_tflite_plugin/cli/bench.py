@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from onnx_tflite_plugin.cli.output import (
     show_progress,
 )
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair, check_readable
+from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.options import BenchOptions, ConvertOptions, VerifyOptions
 
 if TYPE_CHECKING:
@@ -63,8 +65,8 @@ def bench(
     """Time a model in LiteRT and its conversion in ONNX Runtime.
 
     Without MODEL.onnx the model is converted first, with the default options. Both runtimes take turns on the same
-    inputs. The ratio is computed per round, so that load from other programs affects both runtimes alike. Requires the
-    extra verify.
+    inputs. The ratio is computed per round, so that load from other programs affects both runtimes alike. If LiteRT
+    cannot run the model, only ONNX Runtime is timed, and the exit status is 4. Requires the extra verify.
 
     --profile compares each operator: LiteRT's time for a model of only this operator, and ONNX Runtime's time for its
     nodes.
@@ -78,11 +80,25 @@ def bench(
     wrap = isolate_command()
     from onnx_tflite_plugin.conversion import convert
     from onnx_tflite_plugin.verify.times.bench import bench as run
+    from onnx_tflite_plugin.verify.times.bench import time_onnxruntime
 
     with show_progress(f"timing {tflite.name}") as show_stage, redirect_stdout_to_stderr():
         progress = wrap(show_stage)
         model = onnx if onnx is not None else convert(tflite, signature=options["signature"], progress=progress).proto
-        benchmark = run(tflite, model, progress=progress, **options)
+        failure: InconclusiveError | None = None
+        alone: Spread | None = None
+        try:
+            benchmark = run(tflite, model, progress=progress, **options)
+        except InconclusiveError as error:
+            if as_json:
+                raise
+            failure = error
+            options.pop("profiled")
+            with suppress(ConversionError):  # only LiteRT's failure is reported
+                alone = time_onnxruntime(tflite, model, **options)
+    if failure is not None:
+        print_rows([Row("ONNX Runtime", [_format_spread(alone)])] if alone else [])
+        raise failure
     if as_json:
         print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(benchmark)})
         return

@@ -137,6 +137,35 @@ def bench(
     )  # fmt: skip
 
 
+def time_onnxruntime(
+    tflite: Source,
+    onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
+    *,
+    threads: int = BenchOptions.threads,
+    rounds: int = BenchOptions.rounds,
+    inputs: InputData = None,
+    seed: int = VerifyOptions.seed,
+    signature: str | None = None,
+) -> Spread:
+    """Return the seconds per run in ONNX Runtime, for a file that LiteRT cannot run.
+
+    Arguments and clock are as for :func:`bench`. Raises OrtError if ONNX Runtime rejects the inputs.
+    """
+    check_order(tflite, onnx)
+    data = read_tflite(tflite)
+    pair = ModelPair(data, onnx_source(onnx), signature, None, lambda stage: None, threads=threads)
+    session = pair.session
+    (arrays, *_), _ = pair.draw_accepted_inputs(
+        lambda input_runs: session.run(pair.interface.feeds(input_runs[0])), inputs, seed
+    )
+    session.reset()
+    feeds, names = session.feeds(pair.interface.feeds(arrays)), [info.name for info in session.outputs]
+    clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
+    runs: list[Callable[[], Any]] = [lambda: session.invoke(names, feeds)]
+    (seconds,) = _time_rounds(runs, rounds, clock, lambda stage: None)
+    return Spread.of(seconds)
+
+
 def _describe_inputs(names: Sequence[str], arrays: Sequence[Array]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
     return tuple((name, str(array.dtype), array.shape) for name, array in zip(names, arrays, strict=True))
 
@@ -144,15 +173,15 @@ def _describe_inputs(names: Sequence[str], arrays: Sequence[Array]) -> tuple[tup
 def _time_rounds(
     runs: Sequence[Callable[[], Any]], rounds: int, clock: Callable[[], float], progress: Progress
 ) -> list[list[float]]:
-    """Return the seconds per run of both runtimes in each round.
+    """Return the seconds per run of each runtime in each round.
 
     Each runtime has one turn per round; the first turn alternates.
     """
     counts = [_runs_per_turn(run) for run in runs]
-    seconds: list[list[float]] = [[], []]
+    seconds: list[list[float]] = [[] for _ in runs]
     for round_index in range(rounds):
         progress(f"round {round_index + 1} of {rounds}")
-        for k in (0, 1) if round_index % 2 else (1, 0):
+        for k in range(len(runs)) if round_index % 2 else reversed(range(len(runs))):
             start = clock()
             for _ in range(counts[k]):
                 runs[k]()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.errors import InvalidInputs, UnsupportedOption
+from onnx_tflite_plugin.errors import InconclusiveError, InvalidInputs, UnsupportedOption
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 from onnx_tflite_plugin.verify.times.bench import Spread, bench
 from tests.helpers.command import Run
@@ -128,6 +128,19 @@ def test_command_converts_the_model_if_no_onnx_is_given(
     reported = json.loads(run("bench", DIGITS, path, "--rounds", 3, "--json").out)
     assert reported["rounds"] == 3
     assert reported["ratio"]["low"] <= reported["ratio"]["median"] <= reported["ratio"]["high"]
+
+
+def test_command_times_onnx_runtime_if_litert_cannot_run(
+    quick: None, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> LiteRT:
+        raise InconclusiveError("LiteRT cannot run this file")
+
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.start_litert", refuse)
+    code, out, err = run("bench", DIGITS, "--rounds", 3)
+    assert code == InconclusiveError.exit_code
+    assert out.startswith("ONNX Runtime")
+    assert "LiteRT cannot run this file" in err
 
 
 def test_rejects_data_that_does_not_fit() -> None:
