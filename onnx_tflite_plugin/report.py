@@ -60,6 +60,7 @@ class Report:
         transposed_for_speed: operators for which the plan transposes more bytes than the minimum, with the saved time in
             bytes (8 kB per microsecond).
         fused: fusion -> number of times that it applied.
+        fused_single: fusion -> number of times that it replaced a single operator.
         traits: trait of the target -> number of fused operators that require it.
         passes: rewrite for speed -> number of places that it changed.
         passes_declined: rewrite -> reason -> number of places that it did not change.
@@ -115,6 +116,7 @@ class Report:
     inner_nodes: Mapping[str, int] = field(default_factory=dict)
     state_types: tuple[str, ...] = ()
     operator_transposes: Mapping[str, int] = field(default_factory=dict)
+    fused_single: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Report: {self.line}>"

@@ -63,6 +63,7 @@ def build_report(
         ),
         transposed_for_speed=layout.chosen_for_speed,
         fused=fused.applied,
+        fused_single=_count_single_operator_fusions(planned),
         traits=dict(sorted(traits.items())),
         passes=rewritten.change_counts,
         passes_declined=rewritten.declined,
@@ -76,6 +77,17 @@ def build_report(
         storage=dict(Counter(f"{t.dtype} stored as {storage.dtype}" for t, storage in planned.storage.shifted.items())),
         weights=rewritten.product_counts,
         warnings=(*host.warnings, *warnings),
+    )
+
+
+def _count_single_operator_fusions(planned: PlannedModel) -> dict[str, int]:
+    """Return fusion -> number of times that it replaced a single operator."""
+    return dict(
+        Counter(
+            bound.op.code
+            for bound in planned.model.operators()
+            if bound.op.code in planned.fused.applied and len(bound.members) == 1
+        )
     )
 
 

@@ -34,21 +34,25 @@ def decomposed_lines(conversion: Conversion) -> Iterator[str]:
 
     Auxiliary nodes are neither counted nor listed. A line ends with the handler's reason, if it explains its nodes.
     """
-    kinds: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
+    kinds: Counter[tuple[str, str, tuple[tuple[str, int], ...]]] = Counter()
     node_counts, handlers = count_nodes(conversion)
     reasons = _decomposition_reasons(conversion)
+    codes: dict[tuple[int, ...], str] = {
+        (op.index,): op.code for op in conversion.source.main.operators if op.code in conversion.report.operators
+    }
     for operators, counts in node_counts.items():
         handler = handlers[operators]
         compute_nodes = tuple((kind, count) for kind, count in counts.items() if kind not in _AUXILIARY)
         if handler and sum(count for _, count in compute_nodes) >= _MIN_NODES:
-            kinds[handler.upper(), compute_nodes] += 1
-    for (code, compute_nodes), count in kinds.most_common():
-        reason = f"; {reasons[code]}" if code in reasons else ""
+            code = codes.get(operators, handler.upper())  # fused operators have no code; their handler has a name
+            kinds[code, handler, compute_nodes] += 1
+    for (code, handler, compute_nodes), count in kinds.most_common():
+        reason = f"; {reasons[handler]}" if handler in reasons else ""
         yield f"{count} {code}: {format_counts(compute_nodes)}{' each' if count > 1 else ''}{reason}"
 
 
 def _decomposition_reasons(conversion: Conversion) -> dict[str, str]:
-    """Return operator code -> first sentence of the handler's explanation."""
+    """Return handler -> first sentence of its explanation."""
     from onnx_tflite_plugin.graph.node_metadata import source_handler
     from onnx_tflite_plugin.lowering.emitter import NOTE
 
@@ -56,7 +60,7 @@ def _decomposition_reasons(conversion: Conversion) -> dict[str, str]:
     for node in conversion.model.graph:
         if note := node.meta.get(NOTE):
             handler = source_handler(node.metadata_props)[0].rpartition(":")[2]
-            reasons.setdefault(handler.upper(), str(note).partition(". ")[0].removesuffix("."))
+            reasons.setdefault(handler, str(note).partition(". ")[0].removesuffix("."))
     return reasons
 
 

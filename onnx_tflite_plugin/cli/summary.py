@@ -287,10 +287,14 @@ def _rounding_lines(report: Report) -> Iterator[str]:
 
 
 def _fusion_lines(report: Report) -> Iterator[str]:
-    if report.fused:
-        fused_operator_count = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
-        counts, source = format_counts(list(report.fused.items())), plural(fused_operator_count, "operator")
-        yield f"{counts}, from {source}; `onnx-tflite handlers` describes them"
+    described = "`onnx-tflite handlers` describes them"
+    counts = {name: count - report.fused_single.get(name, 0) for name, count in report.fused.items()}
+    if groups := {name: count for name, count in counts.items() if count > 0}:
+        unfused_count = sum(report.packs.values()) - sum(groups.values())
+        source = plural(sum(report.operators.values()) - unfused_count, "operator")
+        yield f"{format_counts(list(groups.items()))}, from {source}; {described}"
+    if report.fused_single:
+        yield f"{format_counts(list(report.fused_single.items()))}, each in place of one operator; {described}"
 
 
 def _rewrite_lines(report: Report) -> Iterator[str]:

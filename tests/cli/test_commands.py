@@ -260,7 +260,7 @@ PLAIN = Report(
 def summary_rows(report: Report, file: Path) -> dict[str, str]:
     file.write_bytes(bytes(2500))
     model: Any = SimpleNamespace(graph=())
-    source: Any = SimpleNamespace(size=0)
+    source: Any = SimpleNamespace(size=0, main=SimpleNamespace(operators=()))
     conversion = otp.Conversion(model, report, source)
     return {row.label: "\n".join(row.lines) for row in summary(conversion, [file], 1.5)}
 

@@ -146,7 +146,10 @@ def test_rewrites_are_counted_by_rule(tmp_path: Path) -> None:
 
 
 def test_decomposed_operators_are_listed_with_their_nodes() -> None:
-    """Reshape and Cast do not count; a kind is listed once, with the handler's reason, the most frequent first."""
+    """Reshape and Cast do not count; a kind is listed once, with the handler's reason, the most frequent first.
+
+    A kind is named by the operator's code in the file; a replaced or fused operator by its handler.
+    """
 
     def nodes(k: int, *op_types: str, handler: str = "prelu") -> list[Any]:
         metadata = node_props([(0, k)], f"pack:{handler}", "", "")
@@ -158,9 +161,16 @@ def test_decomposed_operators_are_listed_with_their_nodes() -> None:
         nodes(0, "Add", "Mul", "Exp", handler="gelu"), nodes(1, *decomposed), nodes(2, *decomposed),
         nodes(3, "Conv", "Relu", "Reshape", "Cast"),
     ]  # fmt: skip
-    conversion: Any = SimpleNamespace(model=SimpleNamespace(graph=[*chain.from_iterable(groups)]))
+    operators = [
+        SimpleNamespace(index=k, code=code) for k, code in enumerate(("COMPOSITE", "PARAMETRIC", "PARAMETRIC"))
+    ]
+    conversion: Any = SimpleNamespace(
+        model=SimpleNamespace(graph=[*chain.from_iterable(groups)]),
+        source=SimpleNamespace(main=SimpleNamespace(operators=operators)),
+        report=SimpleNamespace(operators={"PARAMETRIC": 2}),
+    )
     assert [*decomposed_lines(conversion)] == [
-        "2 PRELU: 2 Conv, 1 Relu, 1 Add each; Faster in this runtime", "1 GELU: 1 Add, 1 Mul, 1 Exp",
+        "2 PARAMETRIC: 2 Conv, 1 Relu, 1 Add each; Faster in this runtime", "1 GELU: 1 Add, 1 Mul, 1 Exp",
     ]  # fmt: skip
 
 
@@ -168,6 +178,15 @@ def test_fused_operators_are_counted_with_their_sources(tmp_path: Path) -> None:
     """Fusion leaves 4 of 7 operators: 2 are unchanged, 2 are fused from 5."""
     lines = rows(tmp_path, operators={"A": 7}, packs={"onnx-tflite-plugin": 4}, fused={"NORM": 2})
     assert lines["fused"] == ["2 NORM, from 5 operators; `onnx-tflite handlers` describes them"]
+
+
+def test_fusions_of_a_single_operator_are_listed_separately(tmp_path: Path) -> None:
+    fused, single = {"NORM": 2, "ROUNDED": 3}, {"ROUNDED": 3}
+    lines = rows(tmp_path, operators={"A": 10}, packs={"onnx-tflite-plugin": 7}, fused=fused, fused_single=single)
+    assert lines["fused"] == [
+        "2 NORM, from 5 operators; `onnx-tflite handlers` describes them",
+        "3 ROUNDED, each in place of one operator; `onnx-tflite handlers` describes them",
+    ]
 
 
 def test_summary_shows_dtype_and_shape_of_states(tmp_path: Path) -> None:
@@ -186,7 +205,7 @@ def test_summary_shows_dtype_and_shape_of_states(tmp_path: Path) -> None:
             report=replace(PLAIN, states=tuple(names), state_types=types),
             verification=None,
             model=EMPTY,
-            source=SimpleNamespace(size=0),
+            source=SimpleNamespace(size=0, main=SimpleNamespace(operators=())),
         )
         lines_by_label = {row.label: row.lines for row in brief_summary(conversion, [tmp_path / "m.onnx"], 0.1)}
         assert lines_by_label["states"] == [f"{count}, as extra inputs and outputs: {listing}; {carried}"]

@@ -29,7 +29,7 @@ def summarize(folder: Path, *, verification: Any = None, **changes: Any) -> list
         verification_seconds=1.0,
         snippet=lambda path: f"run {path}",
         model=EMPTY,
-        source=SimpleNamespace(size=0),
+        source=SimpleNamespace(size=0, main=SimpleNamespace(operators=())),
     )
     return summary(conversion, [file, file], 0.126)
 
