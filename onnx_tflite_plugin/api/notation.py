@@ -36,7 +36,7 @@ def parse_axes(text: str) -> tuple[Slots, Slots]:
             letters = [letter for group in groups or () for letter in group]
             if repeated := next((letter for letter in letters if letters.count(letter) > 1), ""):
                 raise AxesError(
-                    f"axes {text!r}: letter {repeated} names two axes of {role} {k}; give each axis a letter"
+                    f"axes {text!r}: letter {repeated} names two axes of {role} {k}; give each axis its own letter"
                 )
     return inputs, outputs
 

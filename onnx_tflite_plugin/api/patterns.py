@@ -40,9 +40,9 @@ class Operand(Checked):
 class Call:
     """One operator of a pattern.
 
-    ``code``: the code of the handler that the operator must have. ``operands``: what its operands must match. None is
-    dropped, and the operator must have exactly the remaining operands. An operator with an optional bias therefore needs
-    two patterns. ``commutes``: True if the operands may match in any order. ``options``: values that the operator's
+    ``code``: the code of the handler that the operator must have. ``operands``: what its operands must match. Operands
+    that are ``None`` are dropped; the operator must have exactly the remaining ones. An operator with an optional bias
+    therefore needs two patterns. ``commutes``: True if the operands may match in any order. ``options``: values that the operator's
     options must have, as keywords.
 
     ``siblings``: calls that share operands with this call but do not use its results. Only the last call of a pattern may
@@ -172,12 +172,12 @@ class Fusion(Checked):
     """Patterns, and the handler of the operator that replaces a match.
 
     ``check`` gets a match and returns the options of the new operator, or a Decline (with an empty reason if the mismatch
-    is not worth reporting). ``inputs``: the operands of the new operator, in order. An operand that a pattern lacks is
-    absent.
+    is not worth reporting). ``inputs``: the operands of the new operator, in order. If the matched pattern
+    lacks an operand, the lowering gets ``None`` for it.
 
     ``exact``: False if the fusion skips a rounding; it then applies only with ``--optimize speed``. ``trait``: name of a
     target trait that must be true for the fusion to apply. ``after``: names of fusions that run before this one. Fusions
-    whose results occur in the patterns always do, and need not be listed.
+    whose results occur in the patterns always run first, and need not be listed.
 
     ``raises_opset``: True if the model's opset may be raised to the one that the new operator needs. A requested opset is
     never raised. If False, the fusion declines if the new operator needs a newer opset.

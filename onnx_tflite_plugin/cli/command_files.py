@@ -1,4 +1,4 @@
-"""Files that a command reads and writes, checked for shared paths before any work."""
+"""Files that a command reads and writes, checked for path collisions before any work."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Stamp = tuple[int, int, int] | None
 class _File(NamedTuple):
     """A file that a command reads or writes.
 
-    ``path``: as the user gave it. ``description``: an input's role, or the source of an output. ``folder``: the nearest
-    existing folder. ``names``: the path segments below that folder.
+    ``path``: as the user gave it. ``description``: an input's role, or what is written to an output. ``folder``: the
+    nearest existing folder. ``segments``: the path segments below that folder.
     """
 
     path: Path
     description: str
     is_output: bool
     folder: Path
-    names: tuple[str, ...]
+    segments: tuple[str, ...]
 
     @classmethod
     def at(cls, path: Path, description: str, *, is_output: bool) -> _File:
@@ -38,17 +38,17 @@ class _File(NamedTuple):
         return cls(path, description, is_output, folder, real_path.relative_to(folder).parts)
 
     def key(self) -> object:
-        """Return a key; paths with equal keys may lead to one file.
+        """Return a key; paths with equal keys may refer to the same file.
 
         Such paths may differ in case or Unicode normalization.
         """
         stat = os.stat(self.folder)
         folder = (stat.st_dev, stat.st_ino) if stat.st_ino else str(self.folder)
-        return folder, tuple(map(_fold_case, self.names))
+        return folder, tuple(map(_fold_case, self.segments))
 
     def is_same(self, other: _File) -> bool:
         """True if the two files, which have equal keys, are one file on disk."""
-        pairs = zip(self.names, other.names, strict=True)
+        pairs = zip(self.segments, other.segments, strict=True)
         return all(name == alias or _is_alias(self.folder, name, alias) for name, alias in pairs)
 
 
@@ -81,12 +81,12 @@ class CommandFiles:
         if isinstance(data, Path):
             self.register_input(data, "the data of --inputs")
 
-    def register_output(self, path: Path, source: str, remedy: str) -> Path:
-        """Register a file to write. ``source``: what is written to the file, for messages.
+    def register_output(self, path: Path, description: str, remedy: str) -> Path:
+        """Register a file to write. ``description``: what is written to the file, for messages.
 
         Raises UsageProblem with ``remedy`` if another file has this path.
         """
-        file = _File.at(path, source, is_output=True)
+        file = _File.at(path, description, is_output=True)
         candidates = self._files.setdefault(file.key(), [])
         stat = _stat(path)
         same_input = None if stat is None else self._inputs.get((stat.st_dev, stat.st_ino))

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
 from onnx_tflite_plugin.cli.isolation import ProgressWrapper, isolate_command, pass_through
 from onnx_tflite_plugin.cli.jobs import STREAM, Job, collect_jobs
-from onnx_tflite_plugin.cli.options import DATA_OPTIONS, GroupedCommand, add_options, check_exists, repeat_options
+from onnx_tflite_plugin.cli.options import DATA_OPTIONS, GroupedCommand, add_options, check_exists, forwarded_options
 from onnx_tflite_plugin.cli.output import (
     Row,
     ignore_broken_pipe,
@@ -187,7 +187,9 @@ def _brief_rows(ctx: click.Context, result: _Result) -> list[Row]:
     from onnx_tflite_plugin.cli.summary import brief_summary, next_row
 
     model, page, signature = (ctx.params[name] for name in ("model", "page", "signature"))
-    repeated_options = {command: repeat_options(ctx, names) for command, names in _repeated_parameters(ctx).items()}
+    options_by_command = {
+        command: forwarded_options(ctx, names) for command, names in _forwarded_parameters(ctx).items()
+    }
     return [
         *brief_summary(result.conversion, result.files, result.seconds, given_signature=signature),
         *result.page_rows,
@@ -195,7 +197,7 @@ def _brief_rows(ctx: click.Context, result: _Result) -> list[Row]:
             result.conversion,
             None if model == STREAM else model,
             result.files,
-            repeated_options,
+            options_by_command,
             has_page=page is not None,
         ),
     ]
@@ -211,8 +213,8 @@ def _detailed_rows(result: _Result, verbosity: int) -> list[Row]:
         return [*rows, *(detail_rows(result.conversion, result.stages.seconds) if verbosity > 1 else [])]
 
 
-def _repeated_parameters(ctx: click.Context) -> dict[str, set[str]]:
-    """Return the names of the parameters to repeat in each suggested next command."""
+def _forwarded_parameters(ctx: click.Context) -> dict[str, set[str]]:
+    """Return the names of the parameters to forward to each suggested next command."""
     parameters = {str(param.name) for param in ctx.command.params}
     convert_options = parameters - {"signature", "json", "quiet", "verbosity", "page"}
     return {"verify": {*DATA_OPTIONS}, "report": {*DATA_OPTIONS} - {"runs"}, "convert": convert_options}

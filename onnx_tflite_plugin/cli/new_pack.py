@@ -196,12 +196,12 @@ def _distribution(folder: Path, name: str | None) -> str:
     if distribution_name.lower() in _RESERVED:
         raise UsageProblem(
             f"a pack cannot have the name {distribution_name!r}, which --packs reserves for the built-in operators; "
-            "choose another with --name"
+            "choose another name with --name"
         )
     try:
         distribution(distribution_name)
     except PackageNotFoundError:
         return distribution_name
     raise UsageProblem(
-        f"a distribution {distribution_name!r} is installed already; uninstall it, or choose another with --name"
+        f"a distribution {distribution_name!r} is installed already; uninstall it, or choose another name with --name"
     )

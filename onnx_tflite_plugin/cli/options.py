@@ -76,13 +76,13 @@ class GroupedCommand(click.Command):
             if error.option_name not in _OUTPUT_OPTIONS or all(param.name != "output" for param in self.params):
                 raise
             usage = " ".join(self.collect_usage_pieces(ctx)[1:])
-            text = f"No such option {error.option_name!r}: the file to write is an argument, {usage}"
+            text = f"No such option {error.option_name!r}: give the output file as an argument: {usage}"
             raise click.UsageError(text, ctx) from None
 
     def _describe_extra(self, ctx: click.Context, args: Sequence[str], extra_arguments: str) -> str:
         """Return an error text for extra arguments, with the likely remedy."""
         arguments = self.collect_usage_pieces(ctx)[1:]
-        text = f"{self.name} takes {' and '.join(arguments)}, but there is also {extra_arguments!r}"
+        text = f"{self.name} takes {' and '.join(arguments)}, but got an extra argument {extra_arguments!r}"
         for param in self.params:
             if not isinstance(param, click.Option) or not isinstance(param.type, click.Choice) or param.is_flag:
                 continue
@@ -108,7 +108,7 @@ class GroupedCommand(click.Command):
 class GroupedOption(click.Option):
     """Option that the help lists in its group.
 
-    An option with a ``flag_value`` needs no value; a value is attached with ``=``. ``synonyms``: flags of similar tools;
+    An option with a ``flag_value`` takes an optional value, attached with ``=``. ``synonyms``: flags of similar tools;
     the error for such a flag suggests this option.
     """
 
@@ -118,9 +118,9 @@ class GroupedOption(click.Option):
         self.synonyms = synonyms
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Register the option.
+        """Register the option, and make its value optional.
 
-        Otherwise click would take the argument after ``--verify`` for the option's value.
+        By default click would take the argument after ``--verify`` as the option's value.
         """
         super().add_to_parser(parser, ctx)
         if self.is_flag or not isinstance(self.flag_value, str):
@@ -247,7 +247,7 @@ class TargetName(_ParamType):
 def pair_callback(metavar: str, parse: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
     """Return a callback that parses repeated options such as ``NAME=VALUE``.
 
-    ``metavar``: the form of the value. A text is split at the last ``=``, because names may contain ``=``. ``parse``
+    ``metavar``: the form of the value. A string is split at the last ``=``, because names may contain ``=``. ``parse``
     raises ValueError with a message for the user; messages of Python's own ValueErrors must not pass through.
     """
 
@@ -273,7 +273,7 @@ def pair_callback(metavar: str, parse: Callable[[str], Any]) -> Callable[..., Ma
 
 
 def _parse_range(text: str) -> tuple[float, float]:
-    """Return minimum and maximum of a text such as ``-1:1``. Raises ValueError."""
+    """Return minimum and maximum of a string such as ``-1:1``. Raises ValueError."""
     low, _, high = text.partition(":")
     try:
         minimum, maximum = float(low), float(high)
@@ -312,7 +312,7 @@ def _split_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str
 def single_value(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> str | None:
     """Return the value of an option that may be given once.
 
-    Otherwise click would silently use the last value.
+    Raises BadParameter if it is given more than once; click would silently use the last value.
     """
     if len(texts) > 1:
         raise click.BadParameter(
@@ -329,26 +329,29 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def repeat_options(ctx: click.Context, names: Collection[str]) -> list[str]:
+def forwarded_options(ctx: click.Context, names: Collection[str]) -> list[str]:
     """Return options of the command line with their values, for another command.
 
     ``names``: the parameters whose options are returned.
     """
     options = {flag: param for param in ctx.command.params if isinstance(param, click.Option) for flag in param.opts}
-    repeated_words: list[str] = []
+    forwarded_words: list[str] = []
     arguments = iter(ctx.meta.get(_ARGS, ()))
     for argument in arguments:
         option = options.get(argument.partition("=")[0])
         if option is None:
             continue
-        has_value = option.is_flag or option.count or "=" in argument or isinstance(option.flag_value, str)
-        option_words = [argument] if has_value else [argument, *itertools.islice(arguments, 1)]
-        repeated_words += option_words if option.name in names else []
-    return repeated_words
+        is_single_word = option.is_flag or option.count or "=" in argument or isinstance(option.flag_value, str)
+        option_words = [argument] if is_single_word else [argument, *itertools.islice(arguments, 1)]
+        forwarded_words += option_words if option.name in names else []
+    return forwarded_words
 
 
 def bisect_line(tflite: Path, onnx: Path, options: Sequence[str]) -> str:
-    """Return the command that writes the submodels that differ, with these options."""
+    """Return a hint with the command that writes the submodels that differ.
+
+    ``options``: further options of the command.
+    """
     command = join_command(["onnx-tflite", "verify", str(tflite), str(onnx), *options])
     return f"{command} --bisect DIR writes the submodels that differ"
 

@@ -111,7 +111,7 @@ def _unusable_command(name: str, reason: str) -> click.Command:
 
 
 def list_pack_commands() -> list[PackCommand]:
-    """Return name -> command, for the commands of all installed packs."""
+    """Return the commands of all installed packs, sorted by name and pack."""
     commands: dict[tuple[str, str], PackCommand] = {}
     for distribution in iterate_distributions():
         text = distribution.entry_points_text

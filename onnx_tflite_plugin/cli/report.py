@@ -17,7 +17,7 @@ from onnx_tflite_plugin.cli.options import (
     add_options,
     bisect_line,
     check_exists,
-    repeat_options,
+    forwarded_options,
 )
 from onnx_tflite_plugin.cli.output import (
     Row,
@@ -98,7 +98,7 @@ def no_comparison_rows(page: Page) -> list[Row]:
 
 def _next_rows(tflite: Path, onnx: Path) -> list[Row]:
     """Return the command that writes the submodels that differ, on the same data."""
-    return [Row("next", [bisect_line(tflite, onnx, repeat_options(click.get_current_context(), DATA_OPTIONS))])]
+    return [Row("next", [bisect_line(tflite, onnx, forwarded_options(click.get_current_context(), DATA_OPTIONS))])]
 
 
 def _verdict_lines(page: Page) -> list[str]:

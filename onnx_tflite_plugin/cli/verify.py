@@ -17,7 +17,7 @@ from onnx_tflite_plugin.cli.options import (
     add_options,
     bisect_line,
     check_exists,
-    repeat_options,
+    forwarded_options,
 )
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair, join_command
@@ -101,7 +101,7 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
 
     bisects = ctx.params["bisect"] is not None
     if result.verdict == "differs" and not bisects and not result.only_tolerance:
-        options = [*repeat_options(ctx, ("signature",)), *repeat_options(ctx, DATA_OPTIONS)]
+        options = [*forwarded_options(ctx, ("signature",)), *forwarded_options(ctx, DATA_OPTIONS)]
         # with a single compared tensor, --bisect would write the same models again
         has_submodels = result.diverging is not None and len(result.tensors) > 1
         lines = [bisect_line(tflite, onnx, options)] if has_submodels else []

@@ -106,7 +106,7 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
     if similar_names:
         hint = f"; did you mean {' or '.join(map(repr, similar_names))}?{_list_outputs(main, by_name) if flag == '--outputs' else ''}"
     elif name.endswith(".onnx"):
-        hint = "; the file to write is an argument: convert MODEL MODEL.onnx"
+        hint = "; give the output file as an argument: convert MODEL MODEL.onnx"
     else:
         results = [op.outputs[0] for op in main.operators if op.outputs and op.outputs[0] is not None]
         names = dict.fromkeys(

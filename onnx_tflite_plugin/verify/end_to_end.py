@@ -1,4 +1,4 @@
-"""Explanation of end-to-end errors of outputs although every operator agrees."""
+"""Explanation of outputs that differ end to end although every operator agrees."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _RANDOM_INPUTS = "the inputs were random; compare on your own data with --inputs
 def explain_errors(
     pair: ModelPair,
     outputs: Sequence[Comparison],
-    accepted: Sequence[Comparison],
+    verdict_comparisons: Sequence[Comparison],
     litert_outputs: Mapping[str, Sequence[Run]],
     *,
     has_data: bool,
 ) -> tuple[str, ...]:
     """Return lines about outputs that differ: the error, the cause, the next step.
 
-    There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the
+    There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``verdict_comparisons``: the
     comparisons that the verdict is based on. ``litert_outputs``: kernel set -> outputs of each run. ``has_data``: the user gave
     inputs.
     """
-    exceeding_outputs = _exceeding_outputs(outputs, accepted)
+    exceeding_outputs = _exceeding_outputs(outputs, verdict_comparisons)
     if not exceeding_outputs:
         return ()
     verb = "differs" if len(exceeding_outputs) == 1 else "differ"
     names = list_first([repr(output.name) for output in exceeding_outputs], _MAX_NAMES)
-    subject = f"{'output' if len(exceeding_outputs) == 1 else 'outputs'} {names} {verb}{describe_error(pair, outputs, accepted)}"
+    subject = f"{'output' if len(exceeding_outputs) == 1 else 'outputs'} {names} {verb}{describe_error(pair, outputs, verdict_comparisons)}"
     output_names = {output.name for output in exceeding_outputs}
     causes = "; ".join([*_causes(pair, output_names), *_kernel_differences(pair, output_names, litert_outputs)])
     lines = [f"{subject} end to end, although every operator agrees: {_VERDICT}", f"cause: {causes}"]
@@ -52,12 +52,12 @@ def explain_errors(
     return tuple(lines)
 
 
-def describe_error(pair: ModelPair, outputs: Sequence[Comparison], accepted: Sequence[Comparison]) -> str:
+def describe_error(pair: ModelPair, outputs: Sequence[Comparison], verdict_comparisons: Sequence[Comparison]) -> str:
     """Return the largest end-to-end error: `` by up to 3 quantization steps``.
 
-    Return an empty text if no output differs.
+    Return an empty string if no output differs.
     """
-    exceeding_outputs = _exceeding_outputs(outputs, accepted)
+    exceeding_outputs = _exceeding_outputs(outputs, verdict_comparisons)
     if not exceeding_outputs:
         return ""
     worst_output = max(
@@ -73,9 +73,9 @@ def describe_error(pair: ModelPair, outputs: Sequence[Comparison], accepted: Seq
     return f" by up to {amount}"
 
 
-def _exceeding_outputs(outputs: Sequence[Comparison], accepted: Sequence[Comparison]) -> list[Comparison]:
-    """Return outputs beyond their tolerance although every operator agrees."""
-    names = {comparison.name for comparison in accepted if comparison.end_to_end}
+def _exceeding_outputs(outputs: Sequence[Comparison], verdict_comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return the outputs that exceed their tolerance end to end."""
+    names = {comparison.name for comparison in verdict_comparisons if comparison.end_to_end}
     return [output for output in outputs if output.name in names]
 
 
@@ -90,11 +90,11 @@ def _describe_steps(pair: ModelPair, output: Comparison) -> str:
 
 
 def _causes(pair: ModelPair, output_names: set[str]) -> Iterator[str]:
-    """Yield the causes: other arithmetic, accumulated rounding, operators that select."""
+    """Yield the causes: different arithmetic, accumulated rounding, operators that select."""
     if is_dequantized(pair.trial.model, pair.entry, pair.session):
         is_requantized = quantizes_values(pair.session.proto.graph)
         yield (
-            "LiteRT rounds the result of each operator to quantized values; the ONNX model rounds with other scales"
+            "LiteRT rounds the result of each operator to quantized values; the ONNX model rounds with different scales"
             if is_requantized
             else "LiteRT rounds each result and clips it to the range in the file; the ONNX model does neither"
         )
@@ -124,9 +124,9 @@ def _kernel_differences(
 
 
 def _upstream_selections(pair: ModelPair, output_names: set[str]) -> list[Operator]:
-    """Return operators upstream of the outputs that compare or select real values.
+    """Return the operators that compare or select computed real values.
 
-    The operands are computed, not constant. The last operator comes first.
+    They are upstream of the outputs; the last operator comes first.
     """
     selecting_indices, producer = selecting_operators(pair.session.proto.graph), producers(pair.entry.subgraph)
     pending = [

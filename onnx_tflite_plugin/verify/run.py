@@ -52,8 +52,8 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import WrongShape
 from onnx_tflite_plugin.verify.runtimes.processor import depends_on_processor, describe_processor
 from onnx_tflite_plugin.verify.submodels.decision import (
-    FUSION,
-    RANDOM_NUMBERS,
+    FUSION_NOTE,
+    RANDOM_NUMBERS_REASON,
     compared_tensors,
     conclude,
     decide,
@@ -98,19 +98,19 @@ def verify(
         tflite: path or content of the TFLite model, or a model of a bundle, as for ``convert``.
         onnx: the converted model: a path, its content, a ModelProto or a Conversion.
         inputs: the array of the only input, arrays by name, a list of such mappings (one per run), an .npz, .npy or image
-            file, or a folder of these (one per run). An array that stacks several inputs along its first axis gives as many
-            runs. Other inputs are random.
+            file, or a folder of these (one per run). An array that stacks several inputs along its first axis gives one
+            run per input. Other inputs are random.
         seed: seed of random inputs.
         runs: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
-            outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT accepts
+            outputs runs fewer times. An extra run uses different sizes if the ONNX model has dynamic dimensions, LiteRT accepts
             these sizes, and neither ``inputs`` nor ``shapes`` is given.
-        tolerance: maximum error of float outputs as a fraction of their range, or a complete ``Tolerance``. Outputs beyond
-            it differ even if every operator agrees. By default only operators determine the verdict.
+        tolerance: maximum error of float outputs as a fraction of their range, or a complete ``Tolerance``. If an
+            output exceeds it, the verdict is ``differs`` even if every operator agrees. By default only operators determine the verdict.
         ranges: input name or position -> minimum and maximum of random values.
         signature: key of the signature to run. By default the converted one. If several were converted, each of them, unless
             ``inputs`` or ``shapes`` is given.
         shapes: input name or position -> shape of an input with dynamic dimensions.
-        bisect: a folder for the submodels that differ, for a bug report. A note states why they cannot be written.
+        bisect: a folder for the submodels that differ, for a bug report. If a submodel cannot be written, a note gives the reason.
         partial: accept a comparison that leaves out operators without a kernel; otherwise its verdict is inconclusive.
         host: the installed packs to use. The kernels of their handlers compute operators that LiteRT lacks.
         progress: called with the name of each stage as it begins.
@@ -128,9 +128,9 @@ def verify(
     check_host(host)
     check_progress(progress)
     check_arguments(signature, bisect, seed, runs)
-    of_range = None if isinstance(tolerance, Tolerance) else tolerance
+    range_fraction = None if isinstance(tolerance, Tolerance) else tolerance
     options = VerifyOptions(
-        ranges=positions_as_text(ranges or {}), seed=seed, runs=runs, tolerance=of_range, partial=partial
+        ranges=positions_as_text(ranges or {}), seed=seed, runs=runs, tolerance=range_fraction, partial=partial
     )
     requested_shapes = check_shapes(shapes)
     start_stage = progress or (lambda stage: None)
@@ -145,9 +145,9 @@ def verify(
     if not lengths or signature is not None or inputs is not None or shapes is not None:
         verification = _verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, start_stage)
         return _adapt_texts(_add_note(verification, origin_note))
-    verifications, shared_items = {}, _shared_items(data, host)
+    verifications, shared_by_signature = {}, _find_shared_items(data, host)
     for key, length in lengths.items():
-        signature_pair = pair.for_signature(key, tolerance, start_stage, shared_items.get(key))
+        signature_pair = pair.for_signature(key, tolerance, start_stage, shared_by_signature.get(key))
         verifications[key] = _verify_entry(signature_pair, request, length, partial, start_stage)
     return _adapt_texts(_add_note(merge_verifications(verifications), origin_note))
 
@@ -167,10 +167,10 @@ def _adapt_texts(verification: Verification) -> Verification:
     )
 
 
-def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
-    """Return the items that a joined model shares with each signature.
+def _find_shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
+    """Return signature key -> tensors and operators shared with the joined model.
 
-    Keys are signature keys. Return an empty mapping if the signatures cannot be joined.
+    Return an empty mapping if the signatures cannot be joined.
     """
     host = host or Host()
     try:
@@ -237,12 +237,12 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
             fact = f"value {error.value!r} of the ONNX model has a different shape from its tensor in the TFLite file"
             raise mismatch_without_digest(fact) from error
         if is_random:
-            raise InconclusiveError(f"{RANDOM_NUMBERS}, and {error.message}") from error
+            raise InconclusiveError(f"{RANDOM_NUMBERS_REASON}, and {error.message}") from error
         decision = Decision(error=error.message)
     _add_builtin_outputs(pair, decision, input_runs, expected)
     outputs = () if is_random else _compare_outputs(pair, input_runs, expected)
     is_fusion_error = is_caused_by_fusion(pair, outputs, input_runs, expected)
-    notes = (FUSION, *notes) if is_fusion_error else notes
+    notes = (FUSION_NOTE, *notes) if is_fusion_error else notes
     verification = conclude(
         pair,
         outputs,
@@ -256,18 +256,20 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
         causes = _explain_difference(
-            pair, request, decision, input_runs, expected, is_explained=verification.only_tolerance
+            pair, request, decision, input_runs, expected, differs_only_by_tolerance=verification.only_tolerance
         )
         notes = (*causes, *notes)
-    agrees, accepted = verification.verdict == "agrees", verification.comparisons
+    agrees, verdict_comparisons = verification.verdict == "agrees", verification.comparisons
     error_lines = (
-        explain_errors(pair, outputs, accepted, expected, has_data=request.inputs is not None) if agrees else ()
+        explain_errors(pair, outputs, verdict_comparisons, expected, has_data=request.inputs is not None)
+        if agrees
+        else ()
     )
     return replace(
         verification,
         tensors=compared_tensors(pair, decision),
         end_to_end=error_lines,
-        end_to_end_error=describe_error(pair, outputs, accepted) if agrees else "",
+        end_to_end_error=describe_error(pair, outputs, verdict_comparisons) if agrees else "",
         processor=describe_processor(pair.session.proto.graph),
         kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
         runs=len(input_runs) + (pair.batch is not None),
@@ -283,19 +285,19 @@ def _explain_difference(
     input_runs: Sequence[Run],
     expected: Mapping[str, Sequence[Run]],
     *,
-    is_explained: bool,
+    differs_only_by_tolerance: bool,
 ) -> tuple[str, ...]:
     """Return notes on the causes of a difference, and on the written submodels.
 
-    ``is_explained``: another note names the cause.
+    ``differs_only_by_tolerance``: the models differ only because of the user's tolerance; another note says so.
     """
-    known_causes = () if is_explained else explain_requantization(pair)
+    known_causes = () if differs_only_by_tolerance else explain_requantization(pair)
     saved_files: tuple[str, ...] = ()
     if request.bisect is not None and decision.differing:
         saved_files = save_submodels(
-            pair, decision, Path(request.bisect), has_known_cause=is_explained or bool(known_causes)
+            pair, decision, Path(request.bisect), has_known_cause=differs_only_by_tolerance or bool(known_causes)
         )
-    causes = () if is_explained else known_causes or processor_hints(pair, input_runs, expected)
+    causes = () if differs_only_by_tolerance else known_causes or processor_hints(pair, input_runs, expected)
     differing = {index for finding in decision.differing for index in finding.submodel.onnx_operators}
     fusions = describe_pack_fusions(pair.session.proto, differing, lambda: (request.host or Host()).fusions())
     return (*fusions, *causes, *saved_files)

@@ -70,7 +70,7 @@ def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
     if match[w].dtype not in ("int4", "int2") or match[x].dtype != "float32" or prod(match[w].shape) < MIN_WEIGHTS:
         return Decline("")
     if not isinstance(quantization, Quantization) or any(quantization.zero_point) or quantization.axis != 0:
-        return Decline("the weights have zero points, or no scale per row")
+        return Decline("the weights have zero points, or lack per-row scales")
     if match[x].rank < 2 or depth % MIN_BLOCK:
         return Decline(f"rows of {depth} elements do not divide into blocks of {MIN_BLOCK} or more")
     if None not in match[x].dims and prod(match[x].shape) > MAX_ROWS * depth:
@@ -99,7 +99,7 @@ def tensor_shapes(instance: Instance) -> dict[int, Dims]:
     activation=fully_connected.activation,
 )
 def fully_connected_blocks(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """Emit MatMul of weights that are dequantized in blocks, which runtimes fuse."""
+    """Emit MatMul with blockwise-dequantized weights; runtimes fuse the two nodes."""
     depth = ctx.op[1].shape[-1]
     block_size = min(depth & -depth, ctx.target.int4_block)
     weights = ctx.require_constant(1).reshape(-1, depth).T.astype(np.dtype("int4"))

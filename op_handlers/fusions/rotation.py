@@ -58,7 +58,7 @@ def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
         return Decline(reason)
     rows, half = tensor.dims[2], (tensor.dims[-1] or 0) // 2
     if any(_matrix_dims(match[factor]) != _drop_leading_ones((rows, half)) for factor in (cos, sin)):
-        return Decline("there is not one angle per position and pair of elements")
+        return Decline("the cosines and sines are not one value per position and pair of elements")
     return {}
 
 
@@ -145,7 +145,7 @@ def check_tables(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("a half is multiplied by a factor other than -1")
     axis = _position_axis(tensor, match[cos])
     if axis is None or axis != _position_axis(tensor, match[sin]):
-        return Decline("there is not one angle per position and pair of elements")
+        return Decline("the cosines and sines are not one value per position and pair of elements")
     (addition, *_) = match.calls.values()
     producers = producers_of(match.graphs[addition.subgraph].operators)
     if not all(_repeats_angles(match[table], producers) for table in (cos, sin)):

@@ -56,10 +56,10 @@ from op_handlers.matrix.fully_connected import (
 
 Lowering = Callable[..., Value]
 
-MAX_FREE_ELEMENTS = 2**16
-"""Maximum number of activations that are rounded even if the product is small."""
+MAX_ALWAYS_ROUNDED = 2**16
+"""Up to this many activations, rounding is cheap whatever the size of the product."""
 MIN_PRODUCTS_PER_ELEMENT = 32
-"""Minimum multiplications per activation for which rounding takes little time in comparison."""
+"""Minimum multiplications per activation for which rounding is cheap relative to the product."""
 MIN_RANGE = 1e-30
 """Lower limit of a range of values, to avoid a division by 0 if all values are 0."""
 
@@ -88,7 +88,7 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
     weights = prod(match[w].shape)
     products = max(elements, results) * weights // max(match[w].shape[0], match[w].shape[-1])
-    if elements > MAX_FREE_ELEMENTS and products < elements * MIN_PRODUCTS_PER_ELEMENT:
+    if elements > MAX_ALWAYS_ROUNDED and products < elements * MIN_PRODUCTS_PER_ELEMENT:
         return Decline("rounding the activations would take as long as the product")
     return {**op.options, "nonnegative": is_nonnegative(graph, match[x])}
 
@@ -216,7 +216,7 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
     """Emit Gemm with rounding per row.
 
     XNNPACK, which quantizes rows asymmetrically, does not run layers with uint8 weights, int2 weights of one scale, or
-    activations other than clamps. LiteRT's builtin kernel then follows the option of the operator.
+    activations other than clamps. LiteRT's builtin kernel then follows the option ``asymmetric_quantize_inputs``.
     """
     depth = ctx.op[1].shape[-1]
     if has_dynamic_leading_axes(ctx):

@@ -13,7 +13,7 @@ from op_handlers.kernels.views import Producers
 
 MAX_TRIALS = 48
 """Maximum number of positions at which a mask is evaluated."""
-MAX_FORBIDDEN = -1e3
+MAX_FORBIDDEN_SCORE = -1e3
 """Maximum score of a forbidden slot; masks in files use -1e4 or less."""
 
 
@@ -40,7 +40,7 @@ def attention_window(mask: Tensor, position: Tensor, producers: Producers, token
         except (LookupError, ValueError, IndexError):
             return None
         allowed = scores == 0
-        if not (allowed | (scores <= MAX_FORBIDDEN)).all():
+        if not (allowed | (scores <= MAX_FORBIDDEN_SCORE)).all():
             return None
         if window is None:  # the first evaluation is at the largest start, where a window forbids slots
             count = int(allowed[-1].sum())
@@ -52,7 +52,10 @@ def attention_window(mask: Tensor, position: Tensor, producers: Producers, token
 
 
 def position_input(position: Tensor, producers: Producers) -> Tensor | None:
-    """Return the position vector whose first element is the position of a write."""
+    """Return the 1-D tensor whose first element is the cache position to write.
+
+    Return None if the position is computed in a different way.
+    """
     tensor = position
     while (op := producers.get(tensor)) is not None:
         begin = op.tensor(1) if op.code == "SLICE" else None

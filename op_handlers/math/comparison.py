@@ -40,7 +40,8 @@ def check_scales(dtypes: Collection[str], unscaled: Collection[str] = ()) -> Cal
             quantization = tensor.quantization if tensor is not None else None
             if not isinstance(quantization, Quantization) or quantization.per_axis:
                 return Decline(
-                    f"the operator compares {dtype} without a common scale, which no kernel supports; give it a scale, or cast to int32"
+                    f"the {dtype} operands lack per-tensor scales, and no kernel compares such operands; "
+                    "give each a scale, or cast both to int32"
                 )
             if not 0 < quantization.scale[0] < 1:
                 return Decline(

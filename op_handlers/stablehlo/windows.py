@@ -243,7 +243,8 @@ def combine_elements(
     for k, indices in indices_by_axis.items():
         if indices.shape[1] > MAX_UNROLLED:
             raise Refusal(
-                f"the window has {indices.shape[1]} elements; at most {MAX_UNROLLED} are supported with this region"
+                f"the window has {indices.shape[1]} elements; at most {MAX_UNROLLED} are supported for a reduction "
+                "that ONNX computes element by element"
             )
         elements = (ctx.ops.Gather(x, indices[:, element], axis=k) for element in range(indices.shape[1]))
         x = reduce(combine, elements)

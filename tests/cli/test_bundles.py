@@ -78,7 +78,7 @@ def test_bundle_of_one_model_is_written_to_the_named_file(run: Run, tmp_path: Pa
     assert run("verify", path, tmp_path / "chat.onnx").code == 0
 
 
-def test_file_for_several_models_is_a_usage_error(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_single_output_for_several_models_is_a_usage_error(run: Run, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "b.task").write_bytes(zip_entries({"neg.tflite": model(), "exp.tflite": model("EXP")}))
     code, _, err = run("convert", tmp_path / "b.task", tmp_path / "b.onnx")
     assert (code, (tmp_path / "b.onnx").exists()) == (2, False)
@@ -95,14 +95,11 @@ def test_bundle_members_stay_inside_the_output_folder(run: Run, tmp_path: Path) 
     assert {file.parent.name for file in tmp_path.rglob("*.onnx")} == {"b"}
 
 
-@pytest.mark.parametrize("front", [b"\0\0", b"#!/bin/sh\n"])
-def test_bundle_may_have_a_prefix(run: Run, tmp_path: Path, front: bytes) -> None:
-    """Zip archives are located from the end; some begin with two zero bytes.
-
-    Some archives of MediaPipe do.
-    """
+@pytest.mark.parametrize("prefix", [b"\0\0", b"#!/bin/sh\n"])
+def test_bundle_may_have_a_prefix(run: Run, tmp_path: Path, prefix: bytes) -> None:
+    """Zip readers start at the end. Some MediaPipe archives begin with two zero bytes."""
     path = tmp_path / "b.task"
-    path.write_bytes(front + zip_entries({"a.tflite": model()}))
+    path.write_bytes(prefix + zip_entries({"a.tflite": model()}))
     assert "1 part, 1 model" in run("inspect", path)[1]
     assert run("convert", path)[0] == 0
     assert (tmp_path / "b" / "a.onnx").exists()
@@ -117,7 +114,7 @@ def test_model_with_associated_files_is_not_a_bundle(run: Run, tmp_path: Path) -
 
 
 def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
-    """Return a bundle of a header and one section per block."""
+    """Return a LiteRT-LM file with a header and these sections."""
     start, tables = 16384, []
     body = b""
     for kind, content in sections:
@@ -125,8 +122,8 @@ def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
         body += content
         tables.append({1: ("Uint64", begin), 2: ("Uint64", begin + len(content)), 3: ("Uint8", kind)})
     header = serialize({1: {0: tables}})
-    front = b"LITERTLM" + struct.pack("<IIII", 1, 0, 0, 0) + struct.pack("<Q", 32 + len(header)) + header
-    return front + bytes(start - len(front)) + body
+    header_bytes = b"LITERTLM" + struct.pack("<IIII", 1, 0, 0, 0) + struct.pack("<Q", 32 + len(header)) + header
+    return header_bytes + bytes(start - len(header_bytes)) + body
 
 
 def test_converts_models_of_a_litert_lm_bundle(run: Run, tmp_path: Path) -> None:
@@ -168,13 +165,13 @@ def test_inspect_shows_caches_of_all_layers_in_one_line(run: Run, tmp_path: Path
     assert "new_0 … new_11  12 × float32 [1, 7]" in out
 
 
-def test_litert_lm_section_has_model_type_and_range() -> None:
+def test_litert_lm_section_is_named_by_model_type_and_must_lie_in_the_file() -> None:
     body = bytes(16384) + model()
     kind, end = ("Uint8", 3), ("Uint64", len(body))
     items = [{0: "other", 1: ("Uint8", 9), 2: {0: "x"}}, {0: "model_type", 1: ("Uint8", 9), 2: {0: "prefill"}}]
 
-    def bundle_bytes(last: tuple[str, int]) -> bytes:
-        header = serialize({1: {0: [{0: items, 1: ("Uint64", 16384), 2: last, 3: kind}]}})
+    def bundle_bytes(section_end: tuple[str, int]) -> bytes:
+        header = serialize({1: {0: [{0: items, 1: ("Uint64", 16384), 2: section_end, 3: kind}]}})
         return b"LITERTLM" + bytes(16) + struct.pack("<Q", 32 + len(header)) + header + body[32 + len(header) :]
 
     (member,) = members(bundle_bytes(end), "x")

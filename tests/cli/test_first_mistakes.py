@@ -203,9 +203,9 @@ def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytes
         (["convert", DIGITS, "--target", "trt"], "; did you mean 'tensorrt'?\n"),
         (["bench", DIGITS, "--repeat", "3"], "error: No such option '--repeat'; did you mean '--rounds'?\n"),
         (["convert", EXAMPLES / "language_model.tflite", "--signature", "decod"], "; did you mean 'decode'?"),
-        (["convert", DIGITS, "-o", "a.onnx"], "'-o': the file to write is an argument, MODEL [MODEL.onnx]"),
-        (["convert", DIGITS, "--output=a.onnx"], "'--output': the file to write is an argument, MODEL [MODEL.onnx]"),
-        (["convert", DIGITS, "--outputs", "a.onnx"], "the file to write is an argument: convert MODEL MODEL.onnx"),
+        (["convert", DIGITS, "-o", "a.onnx"], "'-o': give the output file as an argument: MODEL [MODEL.onnx]"),
+        (["convert", DIGITS, "--output=a.onnx"], "'--output': give the output file as an argument: MODEL [MODEL.onnx]"),
+        (["convert", DIGITS, "--outputs", "a.onnx"], "give the output file as an argument: convert MODEL MODEL.onnx"),
         (["convert", DIGITS, "--outputs", "zzz"], "some names: image, probabilities, logits"),
         (
             ["convert", DIGITS, "--input-shape", "0=-1,8,8,1"],
@@ -227,9 +227,9 @@ def test_misspelled_arguments_get_suggestions(run: Run, arguments: list[str], me
 def test_extra_argument_error_suggests_a_folder(run: Run) -> None:
     result = run("convert", "a.tflite", "b.onnx", "c.tflite")
     assert result.code == 2
-    assert "convert takes MODEL and [MODEL.onnx], but there is also 'c.tflite'" in result.err
+    assert "convert takes MODEL and [MODEL.onnx], but got an extra argument 'c.tflite'" in result.err
     assert "to convert several models, give their folder" in result.err
-    assert "verify takes MODEL.tflite and MODEL.onnx, but there is also 'c'" in run("verify", "a", "b", "c").err
+    assert "verify takes MODEL.tflite and MODEL.onnx, but got an extra argument 'c'" in run("verify", "a", "b", "c").err
 
 
 @pytest.mark.parametrize("flag", ["--outputs", "--inputs-at"])

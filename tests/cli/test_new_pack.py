@@ -105,7 +105,7 @@ def test_printed_command_installs_what_the_tests_need(tmp_path: Path, capsys: py
         ("sum", "CUSTOM.One", "'sum' is not one of"),
     ],
 )
-def test_error_on_a_wrong_kind_lists_supported_operators(
+def test_error_names_what_the_kind_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], like: str, op: str, text: str
 ) -> None:
     with pytest.raises(SystemExit) as exit_info:
@@ -203,7 +203,7 @@ def test_failed_addition_writes_nothing(
     if text:
         assert text in capsys.readouterr().err
         assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
-    else:  # the only package
+    else:  # the settings name no package, so the folder's only package is used
         assert (tmp_path / "mine" / "other.py").exists()
 
 
@@ -219,7 +219,7 @@ def test_test_modules_of_packs_have_distinct_names(tmp_path: Path) -> None:
         assert f"| `tests/test_{name}_cosh.py` |" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
 
 
-def test_behavior_scaffold_names_every_arithmetic_with_quantization(tmp_path: Path) -> None:
+def test_behavior_scaffold_names_every_arithmetic_except_unquantized(tmp_path: Path) -> None:
     write_pack(tmp_path / "pack", "CUSTOM.Halved", "behavior")
     text = (tmp_path / "pack" / "pack" / "halved.py").read_text(encoding="utf-8")
     named = {member.name for member in Arithmetic if f"``{member.name}``: " in text}
@@ -260,7 +260,7 @@ def test_unusual_names_are_percent_encoded(tmp_path: Path) -> None:
     assert entry.name == "CUSTOM.my%20op%2F50%25%20%C3%A9%3D%3Ax"
     assert "%%20op" in (folder / "setup.cfg").read_text(encoding="utf-8")
     again = tmp_path / "again"
-    write_pack(again, entry.name)  # in the spelling of a refusal's hint
+    write_pack(again, entry.name)  # percent-encoded, as error messages print it
     assert (again / "setup.cfg").read_text(encoding="utf-8").count(entry.name.replace("%", "%%")) == 1
 
 
@@ -319,8 +319,8 @@ def test_invalid_pack_name_is_a_usage_error(
 
 def test_new_pack_compiles_and_has_no_placeholders(tmp_path: Path) -> None:
     odd = [("", op) for op in ("CUSTOM.Sinh", "NEG", 'CUSTOM.quote"s\\and\nlines', "CUSTOM.int")]
-    for name, (like, op) in enumerate([*odd, *KINDS.items()]):
-        folder = tmp_path / f"pack-{name}"
+    for number, (like, op) in enumerate([*odd, *KINDS.items()]):
+        folder = tmp_path / f"pack-{number}"
         write_pack(folder, op, like)
         for path in folder.rglob("*.py"):
             compile(path.read_text(encoding="utf-8"), str(path), "exec")

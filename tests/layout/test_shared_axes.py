@@ -284,7 +284,7 @@ def test_merged_letters_keep_the_order_of_each_slot() -> None:
         ("n ? -> n", r"cannot be parsed at '\?': expected a letter, a group"),
         ("n (h w -> n", r"cannot be parsed at '\(h w': '\)' is missing"),
         ("n h) -> n", r"cannot be parsed at '\)'"),
-        ("n h h c -> n h c", "letter h names two axes of operand 0; give each axis a letter"),
+        ("n h h c -> n h c", "letter h names two axes of operand 0; give each axis its own letter"),
         ("n h -> n (h n)", "letter n names two axes of result 0"),
     ],
 )

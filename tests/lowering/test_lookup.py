@@ -17,7 +17,7 @@ from onnx_tflite_plugin.host import Host
 CODE = "CUSTOM.Squared"
 
 
-def in_table_order(dtype: str) -> Array:
+def values_in_table_order(dtype: str) -> Array:
     """Return 0, 1, ..., then the negative integers."""
     limits = np.iinfo(dtype)
     return np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
@@ -25,7 +25,7 @@ def in_table_order(dtype: str) -> Array:
 
 def squares(at: Instance) -> Array:
     """Return a table of squares, which no formula with scales can compute."""
-    x, limits = in_table_order(at.op[0].dtype), np.iinfo(at.op[0].dtype)
+    x, limits = values_in_table_order(at.op[0].dtype), np.iinfo(at.op[0].dtype)
     return x * x % limits.max
 
 
@@ -39,12 +39,14 @@ def square_handler(
     return lower
 
 
-def convert_model(declared: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any) -> Conversion:
-    """Convert two operators, so that the tensor between them has the target's dtype."""
+def convert_model(
+    lookup_handler: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any
+) -> Conversion:
+    """Convert two operators, so that the tensor between them is stored in the target's dtype."""
     model, x = Net(), tensor(*dims, dtype=dtype)
     y = x.rescale(1.7)
     model.output(model.call(CODE, [model.call(CODE, [x], y)], y))
-    return convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}), **options)
+    return convert(model.build(), host=Host(packs="builtin", handlers={CODE: lookup_handler}), **options)
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
@@ -61,7 +63,7 @@ def test_each_quantized_value_selects_its_entry(dtype: str, dims: tuple[int | No
     np.testing.assert_array_equal(y, once**2 % limits.max)
 
 
-def test_table_is_indexed_by_file_values_between_weighted_layers() -> None:
+def test_table_index_is_the_int8_value_of_activations_stored_as_uint8() -> None:
     """Identity dense layers before and after keep activations as uint8."""
     model, y = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
     identity = constant(np.eye(3) * 127, "int8", scale=1 / 127)
@@ -74,7 +76,7 @@ def test_table_is_indexed_by_file_values_between_weighted_layers() -> None:
     np.testing.assert_array_equal(result, x.astype(np.int64) ** 2 % 127)
 
 
-def test_table_is_indexed_by_file_values_if_only_the_operand_is_shifted() -> None:
+def test_table_index_is_the_int8_value_if_only_the_operand_is_stored_as_uint8() -> None:
     model, x = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
     identity = constant(np.eye(3) * 127, "int8", scale=1 / 127)
     y = tensor(2, 3, dtype="uint8", scale=0.5, zero_point=0)
@@ -98,7 +100,7 @@ def test_handler_lowers_the_operator_if_quantization_is_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "text"),
+    ("lookup_handler", "text"),
     [
         (
             square_handler(lambda at: np.zeros(255, np.int8)),
@@ -116,6 +118,6 @@ def test_handler_lowers_the_operator_if_quantization_is_dropped() -> None:
         (square_handler(lambda at: 1 / 0), "table of Lookup declared by handler .* failed: ZeroDivisionError"),
     ],
 )
-def test_invalid_tables_are_refused(declared: Handler, text: str) -> None:
+def test_invalid_tables_are_refused(lookup_handler: Handler, text: str) -> None:
     with pytest.raises(ConversionError, match=text):
-        convert_model(declared, "int8")
+        convert_model(lookup_handler, "int8")

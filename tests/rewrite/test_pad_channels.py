@@ -210,7 +210,7 @@ def concatenated_rows(net: Network) -> TensorRef:
     return net.conv(net.call("CONCATENATION", convolutions, Spec((1, 94, 11, 29)), axis=1), 32)
 
 
-NO_GAIN, IS_SLICED = "fast path, or padding would waste too much", "would have to be cut off again"
+NO_GAIN, IS_SLICED = "fast path, or padding would waste too much", "would have to be cropped"
 
 test_declines_padding_without_gain = rule_test(
     "pad_channels",

@@ -51,7 +51,9 @@ def cases() -> Iterator[Case]:
     yield net("WHILE", "carried variable handle", variable_handle_carried, input_arrays=PLANS)
     yield net("WHILE", "variable only in the body", variable_only_in_body, input_arrays=PLANS)
     yield net("WHILE", "recurrent layer used only for its state", rnn_state_in_body, input_arrays=PLANS)
-    yield net("WHILE", "recurrent layer in the body, state from an operator", layer_in_loop, input_arrays=PLANS)
+    yield net(
+        "WHILE", "recurrent layer in the body, state from an operator", rnn_with_computed_state, input_arrays=PLANS
+    )
     yield net("WHILE", "nested", nested_loops, input_arrays=PLANS[:2])
     start_runs = [{"n": np.float32(n)} for n in (0, 5, 20)]
     yield net("WHILE", "loop in the condition", partial(loop_in_condition, 1), input_arrays=start_runs)
@@ -169,7 +171,7 @@ def append_rows(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorR
 
 
 def unranked_before_loop(model: Net) -> None:
-    """Build a loop over a scalar whose rank is stored only inside the loop."""
+    """Build a loop that carries a scalar; only the loop's graphs store its rank."""
     x, scalar = tensor(2, 3), tensor()
     unranked = model.graph.tensor("scalar", None)
     model.graph.operator(
@@ -183,7 +185,7 @@ def unranked_before_loop(model: Net) -> None:
 
 
 def image_loop(model: Net) -> None:
-    """Build a loop on an image.
+    """Build a loop that carries an image.
 
     The loop should use the layout of the convolutions around it.
     """
@@ -282,7 +284,7 @@ def rnn_state_in_body(model: Net) -> None:
     model.output(*loop(model, [model.input(spec)], [spec], body))
 
 
-def layer_in_loop(model: Net) -> None:
+def rnn_with_computed_state(model: Net) -> None:
     """Build a body that computes a state, which only an RNN reads."""
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:

@@ -40,7 +40,7 @@ class Conv:
     activation: str = "NONE"
     bias: Literal["random", "zero", "none"] = "random"
     per_axis: bool = False  # the weights have a scale per output channel
-    weights: str = ""  # dtype; "" for the default of ``dtype``
+    weights: str = ""  # dtype of the weights; if empty, chosen from ``dtype``
     pads: Pads = ((1, 2), (2, 0))  # start and end per spatial axis; a sequence has one spatial axis
     block: Sequence[int] = ()  # of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND; if empty, ``pad_operator`` pads
     crops: Pads = ()  # start and end per spatial axis of BATCH_TO_SPACE_ND
@@ -192,55 +192,55 @@ NOT_FUSED: dict[str, Conv] = {
 }
 
 
-def depthwise(setting: Conv) -> Conv:
-    return replace(setting, op="DEPTHWISE_CONV_2D")
+def depthwise(conv: Conv) -> Conv:
+    return replace(conv, op="DEPTHWISE_CONV_2D")
 
 
 def cases() -> Iterator[Case]:
-    for settings in (PADDED, DILATED):
-        for name, setting in settings.items():
-            for layer in (setting, depthwise(setting)):
+    for convs in (PADDED, DILATED):
+        for name, conv in convs.items():
+            for variant in (conv, depthwise(conv)):
                 yield decomposed_case(
-                    name, layer, opsets=EVERY_OPSET if name in ("PAD", "SPACE_TO_BATCH_ND") else (None,)
+                    name, variant, opsets=EVERY_OPSET if name in ("PAD", "SPACE_TO_BATCH_ND") else (None,)
                 )
         for dtype in ("int8", "uint8", "int16"):
-            for name, setting in list(settings.items())[::3]:  # every third, to save time
-                quantized = replace(setting, dtype=dtype, pad_operator="PAD", pad_value=None)
+            for name, conv in list(convs.items())[::3]:  # every third, to save time
+                quantized = replace(conv, dtype=dtype, pad_operator="PAD", pad_value=None)
                 yield decomposed_case(f"{dtype}, {name}", quantized)
                 yield decomposed_case(f"{dtype}, {name}", depthwise(replace(quantized, per_axis=dtype != "uint8")))
         for name in ("sequence in a row", "SPACE_TO_BATCH_ND of a row"):
-            if name in settings:
-                yield decomposed_case(f"int8, {name}, RELU6", replace(settings[name], dtype="int8", activation="RELU6"))
-        basic = next(iter(settings.values()))
+            if name in convs:
+                yield decomposed_case(f"int8, {name}, RELU6", replace(convs[name], dtype="int8", activation="RELU6"))
+        basic = next(iter(convs.values()))
         for activation in CLAMPS:
             for dtype in ("float32", "int8"):
-                setting = replace(basic, dtype=dtype, activation=activation)
+                conv = replace(basic, dtype=dtype, activation=activation)
                 yield decomposed_case(
-                    f"{dtype}, {'SPACE_TO_BATCH_ND' if basic.block else 'PAD'} and {activation}", setting
+                    f"{dtype}, {'SPACE_TO_BATCH_ND' if basic.block else 'PAD'} and {activation}", conv
                 )
     yield decomposed_case("int8, PADV2 with the zero point", Conv(dtype="int8", pad_operator="PADV2"))
     for name in ("PAD", "SPACE_TO_BATCH_ND"):
-        setting = {**PADDED, **DILATED}[name]
-        for layer in (setting, depthwise(setting)):
-            yield decomposed_case(f"{name} without bias", replace(layer, bias="none"))
-    for name, setting in SHARED.items():
+        conv = {**PADDED, **DILATED}[name]
+        for variant in (conv, depthwise(conv)):
+            yield decomposed_case(f"{name} without bias", replace(variant, bias="none"))
+    for name, conv in SHARED.items():
         for dtype in ("float32", "int8"):
-            for layer in (setting, depthwise(setting)):
-                yield decomposed_case(f"{dtype}, {name}", replace(layer, dtype=dtype))
-    for name, setting in NOT_FUSED.items():
-        yield decomposed_case(f"not fused, {name}", setting)
+            for variant in (conv, depthwise(conv)):
+                yield decomposed_case(f"{dtype}, {name}", replace(variant, dtype=dtype))
+    for name, conv in NOT_FUSED.items():
+        yield decomposed_case(f"not fused, {name}", conv)
 
 
-def decomposed_case(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
+def decomposed_case(name: str, conv: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
     """Return a case of a convolution.
 
     Without bias, LiteRT computes the expected outputs with a bias of 0.
     """
-    opsets = (None, 26) if setting.dtype == "int16" else opsets
-    targets = ("onnxruntime",) if setting.dtype == "int16" else ("onnxruntime", "generic")
-    case = net(setting.op, f"decomposed, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
-    if setting.bias != "none":
+    opsets = (None, 26) if conv.dtype == "int16" else opsets
+    targets = ("onnxruntime",) if conv.dtype == "int16" else ("onnxruntime", "generic")
+    case = net(conv.op, f"decomposed, {name}", conv, dtype=conv.dtype, opsets=opsets, targets=targets)
+    if conv.bias != "none":
         return case
     # Some kernels require a bias, or crash without one.
-    biased_case = decomposed_case(name, replace(setting, bias="zero"))
+    biased_case = decomposed_case(name, replace(conv, bias="zero"))
     return replace(case, reference=lambda arrays: LiteRT(biased_case.build(), "builtin").run(arrays))

@@ -174,7 +174,7 @@ def int16_cases() -> Iterator[Case]:
                     yield comparison_case(op, name, x, x.rescale(factor), place)
     unscaled = tensor(*IMAGE, dtype="int16", scale=0)
     yield comparison_case("EQUAL", "int16 without scale", unscaled, unscaled)
-    yield comparison_case("NOT_EQUAL", "int16 without scale", unscaled, unscaled, refusal="without a common scale")
+    yield comparison_case("NOT_EQUAL", "int16 without scale", unscaled, unscaled, refusal="lack per-tensor scales")
     bfloat16_image = tensor(*IMAGE, dtype="bfloat16")
 
     def build_bfloat16_comparison(model: Net) -> None:
@@ -206,7 +206,7 @@ def unsupported_scale_cases() -> Iterator[Case]:
     for op in ("EQUAL", "GREATER"):
         for dtype in EIGHT_BIT_DTYPES:
             x = tensor(7, dtype=dtype, scale=0)
-            yield comparison_case(op, f"{dtype} without scale", x, x, refusal="without a common scale", opsets=(None,))
+            yield comparison_case(op, f"{dtype} without scale", x, x, refusal="lack per-tensor scales", opsets=(None,))
             for scale in (1.0, 1.5):
                 x = tensor(7, dtype=dtype, scale=scale)
                 yield comparison_case(

@@ -30,7 +30,7 @@ _MAX_BLOCK_RATIO = 1.15
 With 1.35, face_detection_back takes 0.83 of the time on AVX-512 (Xeon, Sapphire Rapids), but 1.31 of the time on AVX2. The
 means over 12 networks are 0.97 and 1.05.
 """
-_MAX_CROPPED_ELEMENTS = 4096  # maximum elements of a tensor whose padding may be cut off again
+_MAX_CROPPED_ELEMENTS = 4096  # maximum elements of a tensor whose padding may be cropped again
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Graph, Mapping[ir.Node, Convolution]]]:
@@ -63,7 +63,7 @@ def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow 
     return (
         flow
         if widened
-        else Decline("the padding would have to be cut off again, or the convolutions are too small to save time")
+        else Decline("the padding would have to be cropped, or the convolutions are too small to save time")
     )
 
 

@@ -53,7 +53,10 @@ def onnx_operand(tensor: Tensor, array: Array, *, is_float: bool) -> Array:
 
 
 def as_stored(tensor: Tensor, array: Array) -> Array:
-    """Quantize floats like a tensor, with saturation; return other arrays unchanged."""
+    """Quantize floats with the parameters of a tensor, and saturate them.
+
+    Return other arrays unchanged.
+    """
     quantization = tensor.quantization
     if (
         not isinstance(quantization, Quantization)
@@ -65,7 +68,7 @@ def as_stored(tensor: Tensor, array: Array) -> Array:
 
 
 def as_steps(tensor: Tensor, array: Array) -> Array:
-    """Return floats in steps of a quantized tensor, saturated but not rounded."""
+    """Return floats in quantization steps of a tensor, saturated but not rounded."""
     assert isinstance(tensor.quantization, Quantization)
     scale, zero_point = _parameters(tensor.quantization, tensor)
     limits = np.iinfo(tensor.dtype)

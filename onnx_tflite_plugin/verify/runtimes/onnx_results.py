@@ -50,6 +50,8 @@ class OnnxResults:
             array = onnx_values[value.name]
             restored = value.restore(array, dtype_to_restore(tensor, array))
             if restored is None:
-                raise VerificationError(f"the ONNX model holds tensor {tensor} in a different shape from the file")
+                raise VerificationError(
+                    f"the ONNX value for tensor {tensor} has a different shape from the TFLite tensor"
+                )
             results[tensor.index] = as_stored(tensor, restored)
         return results

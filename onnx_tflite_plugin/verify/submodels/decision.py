@@ -29,8 +29,8 @@ from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubm
 from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, Finding
 from onnx_tflite_plugin.verify.verification import CAUSE, NOT_COMPARED, Verification
 
-RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
-FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
+RANDOM_NUMBERS_REASON = "the model draws random numbers, which differ between runtimes"
+FUSION_NOTE = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
 _NO_VALUE = "no value of the ONNX model holds an operator's result in the shape that LiteRT returns"
 _USER_TOLERANCE = (
     f"{CAUSE}the given --tolerance; every operator agrees within the default tolerance, so set --tolerance {{}} or more, "
@@ -52,8 +52,11 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default
     if is_random:
         random_indices = random_operators(pair.session.proto.graph)
         if not random_indices:
-            raise InconclusiveError(RANDOM_NUMBERS)
-        pair.reasons = (*pair.reasons, f"{RANDOM_NUMBERS}; its other operators were compared {_WITH_LITERT_INPUTS}")
+            raise InconclusiveError(RANDOM_NUMBERS_REASON)
+        pair.reasons = (
+            *pair.reasons,
+            f"{RANDOM_NUMBERS_REASON}; its other operators were compared {_WITH_LITERT_INPUTS}",
+        )
         operators = pair.entry.subgraph.operators
         skipped |= {t.index for k in random_indices for t in operators[k].outputs if t is not None}
     constants = list(compare_constants(pair.entry, pair.session))

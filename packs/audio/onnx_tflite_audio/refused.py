@@ -25,5 +25,6 @@ overlap_add = refuse("OverlapAdd", STATE.format("the tail of the last frame"))
 spectral_subtraction = refuse("FilterBankSpectralSubtraction", STATE.format("the noise estimate"))
 stacker = refuse("Stacker", STATE.format("previous frames"))
 fft_auto_scale = refuse(
-    "FftAutoScale", "the kernel's search for the largest magnitude overflows at -32768 and restarts after it"
+    "FftAutoScale",
+    "the kernel's search for the largest magnitude overflows at -32768 and then ignores all earlier samples",
 )

@@ -1,6 +1,6 @@
 """Options stored as C structs (lite/core/c/builtin_op_data.h).
 
-The structs are little-endian, as on the machines of TFLite.
+The structs are little-endian, as on every platform that TFLite runs on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_transposed_convolution_options(op: Operator) -> TransposedConvolutionOp
 
 
 def read_pool_options(op: Operator) -> PoolOptions:
-    """Return the options of a pooling.
+    """Return the options of a pooling operator.
 
     Raises Refusal if the options are too short or have an unknown padding.
     """
@@ -80,4 +80,4 @@ def _padding(op: Operator, number: int) -> str:
 
 def check_version(at: Instance) -> Decline | None:
     """Return a Decline for version 1, which MediaPipe does not register."""
-    return None if at.op.version == 2 else Decline("MediaPipe has kernels of version 2 only")
+    return None if at.op.version == 2 else Decline("MediaPipe only has version 2 kernels")

@@ -244,7 +244,9 @@ def test_rejects_a_borrowed_result_of_different_rank() -> None:
     results.values = {output: TensorValue("v", 0, 1, order=(0, 2, 1))}
     results.session = SimpleNamespace(values=lambda: {"v": np.zeros((2, 3))})
     results.interface = SimpleNamespace(run=lambda session, inputs: None)
-    with pytest.raises(VerificationError, match="holds tensor 1 't1' in a different shape from the file"):
+    with pytest.raises(
+        VerificationError, match="the ONNX value for tensor 1 't1' has a different shape from the TFLite tensor"
+    ):
         results([])
 
 
