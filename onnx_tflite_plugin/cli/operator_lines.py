@@ -47,7 +47,7 @@ def decomposed_lines(conversion: Conversion) -> Iterator[str]:
             code = codes.get(operators, handler.upper())  # fused operators have no code; their handler has a name
             kinds[code, handler, compute_nodes] += 1
     for (code, handler, compute_nodes), count in kinds.most_common():
-        reason = f"; {reasons[handler]}" if handler in reasons else ""
+        reason = f". {reasons[handler]}" if handler in reasons else ""
         yield f"{count} {code}: {format_counts(compute_nodes)}{' each' if count > 1 else ''}{reason}"
 
 

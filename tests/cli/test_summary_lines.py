@@ -170,7 +170,7 @@ def test_decomposed_operators_are_listed_with_their_nodes() -> None:
         report=SimpleNamespace(operators={"PARAMETRIC": 2}),
     )
     assert [*decomposed_lines(conversion)] == [
-        "2 PARAMETRIC: 2 Conv, 1 Relu, 1 Add each; Faster in this runtime", "1 GELU: 1 Add, 1 Mul, 1 Exp",
+        "2 PARAMETRIC: 2 Conv, 1 Relu, 1 Add each. Faster in this runtime", "1 GELU: 1 Add, 1 Mul, 1 Exp",
     ]  # fmt: skip
 
 
