@@ -137,7 +137,13 @@ def test_conversion_has_a_verify_method() -> None:
 )
 def test_signal_stops_the_command_within_a_second(number: int, code: int, text: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "onnx_tflite_plugin", "convert", "-", str(tmp_path / "model.onnx")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+
+    def restore_default() -> None:  # nohup and background jobs ignore some signals
+        signal.signal(number, signal.SIG_DFL)
+
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=restore_default
+    ) as process:
         time.sleep(1.5)  # it waits for its stdin
         process.send_signal(number)
         start = time.monotonic()

@@ -77,7 +77,7 @@ MUTATIONS = (
         "the result has an unknown rank",
         "REDUCE_PROD",
         ("REDUCE_PROD-result_without_rank,_keep_dims_False",),
-        fields={"sizes": None},
+        fields={"result_shape": None},
     ),
     Mutation(
         "an axis named twice counts twice",

@@ -78,6 +78,6 @@ MUTATIONS = (
         "a result without rank has the operand's shape",
         "BROADCAST_TO",
         ("BROADCAST_TO-result_without_rank,_scalar_operand",),
-        fields={"sizes": None},
+        fields={"result_shape": None},
     ),
 )
