@@ -298,7 +298,7 @@ def test_int16_softmax_of_many_nodes_is_explained() -> None:
     (text,) = (node.doc_string for node in conversion.proto.graph.node if node.doc_string)
     assert any(hint.startswith("op 1 'y' becomes ") for hint in conversion.report.hints)
     assert text.startswith("y becomes ")
-    assert "LiteRT's int16 kernel with tables" in text
+    assert "LiteRT's int16 kernel uses lookup tables" in text
 
 
 def readable_nodes(data: bytes) -> list[onnx.NodeProto]:

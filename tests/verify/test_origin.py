@@ -17,7 +17,7 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.errors import InvalidModel, MismatchedModels
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import read_digest
-from onnx_tflite_plugin.page.content import gather
+from onnx_tflite_plugin.page.content import collect_page_data
 from onnx_tflite_plugin.source import content
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.times.bench import bench
@@ -41,7 +41,7 @@ def digest_of(proto: onnx.ModelProto) -> str:
     return read_digest(props(proto.metadata_props))
 
 
-@pytest.mark.parametrize("run", [verify, bench, lambda data, proto: gather(data, proto, "two.tflite")])
+@pytest.mark.parametrize("run", [verify, bench, lambda data, proto: collect_page_data(data, proto, "two.tflite")])
 def test_another_file_is_a_mismatch_even_if_it_computes_the_same(run: Callable[[bytes, onnx.ModelProto], Any]) -> None:
     with pytest.raises(
         MismatchedModels, match="the ONNX model was converted from a different TFLite file, not"
@@ -70,7 +70,7 @@ def test_model_without_digest_is_compared_with_a_note() -> None:
     assert verification.verdict == "agrees"
     assert verification.notes.count(note) == 1
     assert bench(ADD_ONE, proto_without_digest, rounds=3).notes == (note,)
-    assert note in gather(ADD_ONE, proto_without_digest, "one.tflite").verification_notes
+    assert note in collect_page_data(ADD_ONE, proto_without_digest, "one.tflite").verification_notes
 
 
 def test_model_with_the_digest_of_the_file_has_no_note() -> None:

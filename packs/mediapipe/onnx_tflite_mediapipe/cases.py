@@ -180,7 +180,7 @@ def sampling_cases() -> Iterator[Case]:
                 "max_transposes": 2 + matrix_transposes,
             }
             yield place(op, name, [image, matrix], result, **fields)
-    refused_fields: dict[str, Any] = {"custom_options": options, "version": 1, "refusal": "version 2 only"}
+    refused_fields: dict[str, Any] = {"custom_options": options, "version": 1, "refusal": "only has version 2 kernels"}
     yield in_isolation(op, "the first version", [image, matrix], result, **refused_fields)
 
 
