@@ -163,9 +163,9 @@ def test_the_folder_names_tokens_and_sizes(bundle: Path, tmp_path: Path) -> None
     run("genai", bundle, tmp_path / "chat")
     config = json.loads((tmp_path / "chat" / "genai_config.json").read_text())["model"]
     assert (config["bos_token_id"], config["eos_token_id"], config["vocab_size"]) == (0, END, SIZES.vocabulary)
-    assert config["context_length"] == SIZES.cache_length
+    assert config["context_length"] == SIZES.slots
     sizes = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_size")
-    assert [config["decoder"][name] for name in sizes] == [SIZES.layers, SIZES.heads, SIZES.kv_heads, SIZES.head_size]
+    assert [config["decoder"][name] for name in sizes] == [SIZES.layers, SIZES.heads, SIZES.groups, SIZES.depth]
     written = json.loads((tmp_path / "chat" / "tokenizer_config.json").read_text())
     assert (written["bos_token"], written["eos_token"], written["chat_template"]) == ("<s>", "</s>", TEMPLATE)
     assert (tmp_path / "chat" / "tokenizer.json").read_bytes() == tokenizer()
