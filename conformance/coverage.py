@@ -12,7 +12,7 @@ from conformance.packs import Suite
 from conformance.registered import REGISTERED
 from conformance.unread_operands import unread_operands
 from conformance.variants import channels_first
-from onnx_tflite_plugin.api import Decline, Handler, Lookup, Refusal, Terminate
+from onnx_tflite_plugin.api import Decline, Handler, Lookup, Operator, Refusal, Terminate
 from onnx_tflite_plugin.api.dtypes import dtypes_by_slot
 from onnx_tflite_plugin.binding.bound import Declared
 from onnx_tflite_plugin.binding.declared import resolve
@@ -118,17 +118,17 @@ def gaps(suite: Suite) -> Iterator[str]:
             yield f"{op} of {pack} has no case that passes in a layout other than the file's; add a case with between_convolutions"
         # The support table compares built-in handlers with LiteRT's registrations.
         if pack != BUILTIN and op_cases and (op, pack) in loaded:
-            yield from (
-                f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], op_cases)
-            )
+            handler = loaded[op, pack]
+            operators = [operator for case in op_cases for operator in find_operators(read(case.build()), op)]
+            yield from (f"{op} of {pack} has no case {text}" for text in _untested_declarations(handler, operators))
             yield from (
                 f"{op} of {pack}: neither the lowering nor the kernel reads the operand {name!r}, so no case can find a wrong "
                 f"result; use the operand, or name the parameter _{name} if the operator ignores it"
-                for name in unread_operands(loaded[op, pack])
+                for name in unread_operands(handler)
             )
-            yield from (f"{op} of {pack}: {text}" for text in _unused_tables(op_cases, host))
-            yield from (f"{op} of {pack}: {text}" for text in _swapped_weights(op, loaded[op, pack], op_cases))
-            yield from (f"{op} of {pack}: {text}" for text in constant_results(op, loaded[op, pack], op_cases, host))
+            yield from (f"{op} of {pack}: {text}" for text in _unused_tables(operators, host))
+            yield from (f"{op} of {pack}: {text}" for text in _swapped_weights(handler, operators))
+            yield from (f"{op} of {pack}: {text}" for text in constant_results(op, handler, op_cases, host))
     for name, pack in suite.fusions:
         if pack != BUILTIN and not any(case.expects_success and name in case.fusions for case in suite.cases):
             yield f"the fusion {name} of {pack} has no case that requires the fusion to apply; add a case with fusions=({name!r},)"
@@ -143,9 +143,8 @@ def _can_be_built(case: Case) -> bool:
     return True
 
 
-def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
+def _untested_declarations(handler: Handler, operators: Sequence[Operator]) -> Iterator[str]:
     """Yield the end of a message for each declared dtype or behavior without a case."""
-    operators = [operator for case in cases for operator in find_operators(read(case.build()), op)]
     for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
         present = {tensor.dtype for operator in operators if (tensor := operator.tensor(slot)) is not None}
         slot_name = f"operand {slot}" if slot >= 0 else f"output {~slot}"
@@ -160,19 +159,18 @@ def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> 
         yield f"with quantized tensors, although it declares {type(behavior).__name__}; add one of tensor(..., dtype='int8')"
 
 
-def _unused_tables(cases: Sequence[Case], host: Host) -> Iterator[str]:
+def _unused_tables(operators: Sequence[Operator], host: Host) -> Iterator[str]:
     """Yield a message if no case uses the operator's Lookup table in some dtype."""
     declared_dtypes: dict[str, None] = {}
     used_dtypes: set[str] = set()
-    for case in cases:
-        for op in find_operators(read(case.build()), case.op):
-            try:
-                declared = declarations_of(op, host)
-            except (Failed, Refusal):  # reported when the case runs
-                return
-            if declared is not None and isinstance(declared.quantization, Lookup):
-                declared_dtypes |= dict.fromkeys(declared.quantization.dtypes)
-                used_dtypes |= {op[0].dtype} if is_looked_up(op, host) else set()
+    for op in operators:
+        try:
+            declared = declarations_of(op, host)
+        except (Failed, Refusal):  # reported when the case runs
+            return
+        if declared is not None and isinstance(declared.quantization, Lookup):
+            declared_dtypes |= dict.fromkeys(declared.quantization.dtypes)
+            used_dtypes |= {op[0].dtype} if is_looked_up(op, host) else set()
     if unused := [dtype for dtype in declared_dtypes if dtype not in used_dtypes]:
         yield (
             f"no case uses the table of Lookup (dtypes {', '.join(unused)}); add a case with quantized tensors of each of these "
@@ -180,14 +178,13 @@ def _unused_tables(cases: Sequence[Case], host: Host) -> Iterator[str]:
         )
 
 
-def _swapped_weights(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
+def _swapped_weights(handler: Handler, operators: Sequence[Operator]) -> Iterator[str]:
     """Yield a message for each bias whose weights and activations are swapped.
 
     The second slot of a bias's pair is the slot of the weights.
     """
     if callable(handler.quantization):
         return
-    operators = [operator for case in cases for operator in find_operators(read(case.build()), op)]
     for bias, (activations, weights) in handler.quantization.biases.items():
         if not isinstance(weights, int):
             continue

@@ -69,7 +69,7 @@ class Report:
         finished_by: packs with a hook ``finish`` that was called.
         overrides: operator code -> pack that replaced the built-in handler.
         states: names of the states.
-        state_types: state -> dtype and shape, as text.
+        state_types: dtype and shape of each state, as text.
         domains: domains of operators that need a library of kernels, registered with the session.
         storage: storage dtype -> number of quantized tensors.
         file_constants: dtype -> stored bytes of the constants that the file's operators use, each counted once. Options

@@ -130,7 +130,7 @@ class Verification:
         return f"{agree}: {in_litert} with {litert}, {self.pack_kernel_operators} with {packs}"
 
     def _describe_outputs(self) -> str:
-        """Return unit -> largest end-to-end error of the outputs.
+        """Return the largest end-to-end error of the outputs in each unit, as text.
 
         Return an empty text if a comparison of an output concerns only its operator.
         """

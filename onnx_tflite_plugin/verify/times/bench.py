@@ -121,9 +121,8 @@ def bench(
     session.reset()
     feeds = session.feeds(pair.interface.feeds(arrays))
     names = [info.name for info in session.outputs]
-    clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
     runs: list[Callable[[], Any]] = [litert_session.prepare(arrays), lambda: session.invoke(names, feeds)]
-    seconds = _time_rounds(runs, rounds, clock, start_stage)
+    seconds = _time_rounds(runs, rounds, threads, start_stage)
     ratios = [onnx_seconds / litert_seconds for litert_seconds, onnx_seconds in zip(*seconds, strict=True)]
     litert, onnxruntime = map(Spread.of, seconds)
     operators: Sequence[OperatorTime] = ()
@@ -160,9 +159,7 @@ def time_onnxruntime(
     )
     session.reset()
     feeds, names = session.feeds(pair.interface.feeds(arrays)), [info.name for info in session.outputs]
-    clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
-    runs: list[Callable[[], Any]] = [lambda: session.invoke(names, feeds)]
-    (seconds,) = _time_rounds(runs, rounds, clock, lambda stage: None)
+    (seconds,) = _time_rounds([lambda: session.invoke(names, feeds)], rounds, threads, lambda stage: None)
     return Spread.of(seconds)
 
 
@@ -170,13 +167,12 @@ def _describe_inputs(names: Sequence[str], arrays: Sequence[Array]) -> tuple[tup
     return tuple((name, str(array.dtype), array.shape) for name, array in zip(names, arrays, strict=True))
 
 
-def _time_rounds(
-    runs: Sequence[Callable[[], Any]], rounds: int, clock: Callable[[], float], progress: Progress
-) -> list[list[float]]:
+def _time_rounds(runs: Sequence[Callable[[], Any]], rounds: int, threads: int, progress: Progress) -> list[list[float]]:
     """Return the seconds per run of each runtime in each round.
 
-    Each runtime has one turn per round; the first turn alternates.
+    Each runtime has one turn per round; the first turn alternates. With one thread, the seconds are processor time.
     """
+    clock = time.process_time if threads == 1 else time.perf_counter
     counts = [_runs_per_turn(run) for run in runs]
     seconds: list[list[float]] = [[] for _ in runs]
     for round_index in range(rounds):

@@ -12,26 +12,23 @@ from onnx_tflite_plugin.api import (
     Decline,
     Instance,
     Operator,
-    Replacement,
-    Rewriter,
     Terminate,
     Value,
     handler,
     out,
 )
-from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
+from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import (
+    INDICES,
     acceptance_check,
-    as_int32,
     element_count_check,
     make_kernel,
     rank_check,
     rewrite_to,
+    rewrite_with_int32,
 )
 from op_handlers.kernels.operands import reshape_to_scalar
 from op_handlers.tensor import ordering
-
-INDICES = "int32 int64"
 
 # --- ranks and counts -------------------------------------------------------------------------
 
@@ -149,11 +146,6 @@ def top_k_kernel(op: Operator, x: Array, k: Array) -> Sequence[Array]:
     return [np.take_along_axis(x, indices, -1), indices.astype(op[out(1)].dtype)]
 
 
-def rewrite_top_k(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit TOPK_V2 with an int32 k."""
-    return rewriter.finish(ordering.topk_v2, [rewriter.op[0], as_int32(rewriter, rewriter.op[1])])
-
-
 def check_sorted(instance: Instance) -> Decline | None:
     """Return a Decline if the result may have any order."""
     return (
@@ -168,7 +160,7 @@ top_k_v2 = rewrite_to(
     ordering.topk_v2,
     top_k_kernel,
     operands=2,
-    rewrite=rewrite_top_k,
+    rewrite=rewrite_with_int32(ordering.topk_v2, 1),
     types=tuple(
         f"{dtype}, int16 int32 int64 -> {dtype}, int16 int32 int64"
         for dtype in ("float32", "float64", "int32", "int64")

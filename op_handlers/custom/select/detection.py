@@ -21,6 +21,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import acceptance_check, element_count_check, rank_check
+from op_handlers.image.detection import emit_count, pad_to_limit
 
 LOWEST = np.finfo(np.float32).min
 """Score threshold of the versions that have no operand for it."""
@@ -104,13 +105,8 @@ def check_sigma(instance: Instance) -> Decline | None:
     return Decline("soft suppression (soft_nms_sigma is not 0) is not supported", "set soft_nms_sigma to 0")
 
 
-def emit_indices(
-    ctx: Context, boxes: Value, scores: Value, limit: Value, *thresholds: Value
-) -> tuple[Value, Callable[[Value], Value]]:
-    """Emit the indices of the selected boxes. Return them and a padding function.
-
-    If the operator pads its results, the function pads values to the maximum number of boxes.
-    """
+def emit_indices(ctx: Context, boxes: Value, scores: Value, limit: Value, *thresholds: Value) -> Value:
+    """Emit NonMaxSuppression; return the indices of the selected boxes, without padding."""
     ops = ctx.ops
     max_count = ops.Cast(ops.Reshape(limit, [1]), to="int64")
     default_overlap = node_of(ctx.op).real("iou_threshold", DEFAULT_OVERLAP)
@@ -121,36 +117,30 @@ def emit_indices(
     selected = ops.NonMaxSuppression(
         ops.Unsqueeze(boxes, [0]), ops.Unsqueeze(scores, [0, 1]), max_count, max_overlap, min_score
     )
-    indices = ops.Gather(selected, np.asarray(2), axis=1)
-
-    def pad(values: Value) -> Value:
-        if not is_padded(ctx.op):
-            return values
-        return ops.Pad(values, ops.Concat([0], ops.Sub(max_count, ops.Shape(values)), axis=0))
-
-    return indices, pad
+    return ops.Gather(selected, np.asarray(2), axis=1)
 
 
-def emit_count(ctx: Context, indices: Value) -> Value:
-    """Return the number of indices as an int32 scalar."""
-    return ctx.ops.Cast(ctx.ops.Squeeze(ctx.ops.Shape(indices), [0]), to="int32")
+def pad_if_requested(ctx: Context, values: Value, limit: Value) -> Value:
+    """Return values, padded to the maximum number of boxes if the operator pads its results."""
+    return pad_to_limit(ctx, values, limit) if is_padded(ctx.op) else values
 
 
 def emit_selected(ctx: Context, *inputs: Value) -> Value:
-    return ctx.ops.Cast(emit_indices(ctx, *inputs)[0], to="int32")
+    return ctx.ops.Cast(emit_indices(ctx, *inputs), to="int32")
 
 
 def emit_selected_and_count(ctx: Context, *inputs: Value) -> tuple[Value, Value]:
-    indices, pad = emit_indices(ctx, *inputs)
-    return ctx.ops.Cast(pad(indices), to="int32"), emit_count(ctx, indices)
+    indices = emit_indices(ctx, *inputs)
+    return ctx.ops.Cast(pad_if_requested(ctx, indices, inputs[2]), to="int32"), emit_count(ctx, indices)
 
 
 def emit_selected_scores(ctx: Context, *inputs: Value) -> tuple[Value, Value, Value]:
     *operands, _sigma = inputs
-    indices, pad = emit_indices(ctx, *operands)
+    scores, limit = inputs[1:3]
+    indices = emit_indices(ctx, *operands)
     return (
-        ctx.ops.Cast(pad(indices), to="int32"),
-        pad(ctx.ops.Gather(inputs[1], indices)),
+        ctx.ops.Cast(pad_if_requested(ctx, indices, limit), to="int32"),
+        pad_if_requested(ctx, ctx.ops.Gather(scores, indices), limit),
         emit_count(ctx, indices),
     )
 

@@ -22,6 +22,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
 from op_handlers.custom.select.rewriting import (
     FLOATS,
+    INDICES,
     REAL,
     acceptance_check,
     as_int32,
@@ -30,8 +31,6 @@ from op_handlers.custom.select.rewriting import (
 )
 from op_handlers.math import product
 from op_handlers.math import reduction as builtin
-
-AXIS_DTYPES = "int32 int64"
 
 
 def reduction_handler(name: str, base: Handler, function: Callable[..., Any], dtypes: str) -> Handler:
@@ -45,7 +44,7 @@ def reduction_handler(name: str, base: Handler, function: Callable[..., Any], dt
         x, axes = rewriter.op[0], as_int32(rewriter, rewriter.op[1])
         return rewriter.finish(base, [x, axes], keep_dims=node.flag("keep_dims"))
 
-    types = tuple(f"{dtype}, {AXIS_DTYPES} -> {dtype}" for dtype in dtypes.split())
+    types = tuple(f"{dtype}, {INDICES} -> {dtype}" for dtype in dtypes.split())
     return rewrite_to(name, base, kernel, operands=2, rewrite=rewrite, types=types)
 
 
@@ -73,7 +72,7 @@ def arg_handler(name: str, base: Handler, function: Callable[..., Any]) -> Handl
         axis = as_int32(rewriter, rewriter.op[1])
         return rewriter.finish(base, [rewriter.op[0], axis], output_type=node.dtype("output_type", "int64").upper())
 
-    types = tuple(f"{dtype}, {AXIS_DTYPES} -> {AXIS_DTYPES}" for dtype in f"{FLOATS} int32".split())
+    types = tuple(f"{dtype}, {INDICES} -> {INDICES}" for dtype in f"{FLOATS} int32".split())
     return rewrite_to(name, base, kernel, operands=2, rewrite=rewrite, types=types)
 
 
@@ -84,7 +83,7 @@ arg_min = arg_handler("ArgMin", builtin.arg_min, np.argmin)
 # --- cumulative -------------------------------------------------------------------------------
 
 FLAGS = ("exclusive", "reverse")
-CUMULATIVE_TYPES = tuple(f"{dtype}, {AXIS_DTYPES} -> {dtype}" for dtype in REAL.split())
+CUMULATIVE_TYPES = tuple(f"{dtype}, {INDICES} -> {dtype}" for dtype in REAL.split())
 
 
 def cumulative_kernel(function: Callable[..., Any], identity: float) -> Any:
@@ -139,7 +138,7 @@ def log_add_exp(x: Array, axis: int, dtype: Any) -> Array:
     PREFIX + "CumulativeLogsumexp",
     max_version=1,
     layout=Terminate(),
-    types=f"float32, {AXIS_DTYPES} -> float32",
+    types=f"float32, {INDICES} -> float32",
     requires_constant={1},
     accepts=acceptance_check(2, accepts=element_count_check(slot=1, count=1)),
     kernel=cumulative_kernel(log_add_exp, -np.inf),

@@ -34,6 +34,10 @@ REAL = f"{FLOATS} int32 int64"
 """Dtypes of arithmetic for which ONNX Runtime has kernels."""
 ANY = f"{REAL} bool int8 uint8 int16 uint16 uint32 uint64"
 """Dtypes of data movement operators."""
+INDICES = "int32 int64"
+"""Dtypes of indices, axes and sizes."""
+INDEXED_TYPES = tuple(f"{dtype}, {INDICES} -> {dtype}" for dtype in ANY.split())
+"""Signatures with an operand of any dtype, and indices, axes or sizes."""
 
 HandlerDecorator = Callable[[Callable[..., Any]], Handler]
 """A decorator of lowerings."""
@@ -201,6 +205,19 @@ def constant_scalar_check(slot: int, operand_name: str) -> Accepts:
         )
 
     return decline
+
+
+def rewrite_with_int32(base: Handler, *slots: int) -> RewriteFunction:
+    """Return a rewrite to a built-in operator that reads the operands in ``slots`` as int32."""
+
+    def rewrite(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+        operands = [
+            as_int32(rewriter, tensor) if slot in slots and tensor is not None else tensor
+            for slot, tensor in enumerate(rewriter.op.inputs)
+        ]
+        return rewriter.finish(base, operands)
+
+    return rewrite
 
 
 def as_int32(rewriter: Rewriter, tensor: Tensor) -> Tensor:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Handler, Operator, Replacement, Rewriter, Terminate, Value, handler
-from op_handlers.custom.select.nodedef import PREFIX, NodeDef
+from onnx_tflite_plugin.api import Array, Context, Handler, Operator, Terminate, Value, handler
+from op_handlers.custom.select.nodedef import PREFIX
 from op_handlers.custom.select.rewriting import (
+    INDICES,
     acceptance_check,
-    as_int32,
     element_count_check,
     make_kernel,
     rank_check,
     rewrite_to,
+    rewrite_with_int32,
 )
 from op_handlers.kernels.operands import cast_to_int64
 from op_handlers.kernels.scattering import flatten_indices, index_size, scatter_rows
 from op_handlers.tensor import scattering as builtin
 from op_handlers.tensor import segments
 
-INDICES = "int32 int64"
 NUMBERS = ("float32", "float64", "int32", "int64")
 
 
@@ -78,18 +77,12 @@ def scatter_array(indices: Array, updates: Array, shape: Array) -> Array:
     return result
 
 
-def rewrite_scatter(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit SCATTER_ND with int32 indices and sizes."""
-    indices, updates, shape = (rewriter.op[slot] for slot in range(3))
-    return rewriter.finish(builtin.scatter_nd, [as_int32(rewriter, indices), updates, as_int32(rewriter, shape)])
-
-
 scatter_nd = rewrite_to(
     "ScatterNd",
     builtin.scatter_nd,
     make_kernel(scatter_array),
     operands=3,
-    rewrite=rewrite_scatter,
+    rewrite=rewrite_with_int32(builtin.scatter_nd, 0, 2),
     types=tuple(f"{indices}, {dtype}, {indices} -> {dtype}" for dtype in NUMBERS for indices in INDICES.split()),
 )
 
@@ -111,16 +104,12 @@ def segment_handler(name: str, base: Handler, function: Any, initial: Any) -> Ha
         function.at(result, ids.reshape(-1)[is_used], slices[is_used])
         return result
 
-    def rewrite(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-        x, ids, count = (rewriter.op[slot] for slot in range(3))
-        return rewriter.finish(base, [x, as_int32(rewriter, ids), as_int32(rewriter, count)])
-
     return rewrite_to(
         name,
         base,
         kernel,
         operands=3,
-        rewrite=rewrite,
+        rewrite=rewrite_with_int32(base, 1, 2),
         types=tuple(f"{dtype}, {INDICES}, {INDICES} -> {dtype}" for dtype in ("float32", "int32")),
         accepts=element_count_check(slot=2, count=1),
     )
@@ -148,16 +137,12 @@ def segment_sums(x: Array, ids: Array) -> Array:
     return result
 
 
-def rewrite_segment_sum(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    return rewriter.finish(segments.segment_sum, [rewriter.op[0], as_int32(rewriter, rewriter.op[1])])
-
-
 segment_sum = rewrite_to(
     "SegmentSum",
     segments.segment_sum,
     make_kernel(segment_sums),
     operands=2,
-    rewrite=rewrite_segment_sum,
+    rewrite=rewrite_with_int32(segments.segment_sum, 1),
     types=tuple(f"{dtype}, {INDICES} -> {dtype}" for dtype in ("float32", "int32")),
     accepts=rank_check({1: 1}),
 )

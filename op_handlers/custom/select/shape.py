@@ -24,24 +24,23 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
-from op_handlers.custom.select.rewriting import ANY, acceptance_check, as_int32, make_kernel, rewrite_to, uniform_types
+from op_handlers.custom.select.rewriting import (
+    ANY,
+    INDEXED_TYPES,
+    INDICES,
+    acceptance_check,
+    as_int32,
+    make_kernel,
+    rewrite_to,
+    rewrite_with_int32,
+    uniform_types,
+)
 from op_handlers.math.cast import cast
 from op_handlers.tensor import repetition
 from op_handlers.tensor import shape as builtin
 
 SAME_TYPES = (*uniform_types(f"{ANY} complex64"),)
 """Any dtype; the result has the dtype of the operand."""
-TYPES_WITH_INTEGERS = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
-INTEGERS = "int32 int64"
-
-
-def rewrite_with_int32(base: Any) -> Any:
-    """Return a rewrite to a built-in operator whose second operand is int32."""
-
-    def rewrite(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-        return rewriter.finish(base, [rewriter.op[0], as_int32(rewriter, rewriter.op[1])])
-
-    return rewrite
 
 
 def squeeze_array(op: Operator, x: Array) -> Array:
@@ -97,7 +96,7 @@ expand_dims = rewrite_to(
     builtin.expand_dims,
     make_kernel(lambda x, axis: np.expand_dims(x, int(axis.reshape(-1)[0]))),
     operands=2,
-    types=TYPES_WITH_INTEGERS,
+    types=INDEXED_TYPES,
     moves=True,
 )
 squeeze = rewrite_to(
@@ -115,7 +114,7 @@ reshape_ = rewrite_to(
     make_kernel(lambda x, sizes: x.reshape([int(n) for n in sizes])),
     operands=2,
     rewrite=rewrite_reshape,
-    types=TYPES_WITH_INTEGERS,
+    types=INDEXED_TYPES,
     moves=True,
     dynamic_batch_values={1: -1},
 )
@@ -124,8 +123,8 @@ transpose = rewrite_to(
     builtin.transpose,
     make_kernel(lambda x, perm: x.transpose([int(axis) for axis in perm])),
     operands=2,
-    rewrite=rewrite_with_int32(builtin.transpose),
-    types=TYPES_WITH_INTEGERS,
+    rewrite=rewrite_with_int32(builtin.transpose, 1),
+    types=INDEXED_TYPES,
     moves=True,
 )
 broadcast_to = rewrite_to(
@@ -133,7 +132,7 @@ broadcast_to = rewrite_to(
     repetition.broadcast_to,
     make_kernel(lambda x, sizes: np.broadcast_to(x, [int(n) for n in sizes])),
     operands=2,
-    types=TYPES_WITH_INTEGERS,
+    types=INDEXED_TYPES,
     moves=True,
     dynamic_batch_values={1: 1},
 )
@@ -142,7 +141,7 @@ tile = rewrite_to(
     repetition.tile,
     make_kernel(lambda x, times: np.tile(x, [int(n) for n in times])),
     operands=2,
-    types=TYPES_WITH_INTEGERS,
+    types=INDEXED_TYPES,
     moves=True,
 )
 shape = rewrite_to(
@@ -150,7 +149,7 @@ shape = rewrite_to(
     builtin.shape,
     lambda op, x: cast_sizes(op, x.shape),
     options=lambda node, op: {"out_type": node.dtype("out_type", "int32").upper()},
-    types=f"_ -> {INTEGERS}",
+    types=f"_ -> {INDICES}",
     moves=True,
 )
 rank_ = rewrite_to(
@@ -164,7 +163,7 @@ rank_ = rewrite_to(
     layout=Transparent(),
     axes="... -> ",
     quantization=Raw(),
-    types=f"_ -> {INTEGERS}",
+    types=f"_ -> {INDICES}",
     result_dtypes={"*": ("*",)},
     accepts=acceptance_check(1, moves=True),
     kernel=lambda op, x: cast_sizes(op, x.size),

@@ -11,6 +11,7 @@ from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replaceme
 from op_handlers.custom.select.nodedef import NodeDef, node_of
 from op_handlers.custom.select.rewriting import (
     ANY,
+    INDEXED_TYPES,
     REAL,
     as_int32,
     constant_scalar,
@@ -22,7 +23,6 @@ from op_handlers.custom.select.rewriting import (
 from op_handlers.tensor import blocks, filling, indexing, ordering, padding, slicing
 
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-INDEXED_TYPES = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 
 
 def check_axes_exist(instance: Instance) -> Decline | None:
